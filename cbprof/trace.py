@@ -1,0 +1,313 @@
+"""What a trace is: columns of spans, on lanes, with the facts of their steps and requests.
+
+A :class:`Trace` is frozen and its numpy columns are read-only. All times are integer nanoseconds from the run's
+origin. ``-1`` means "none" in every integer column that can be empty.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Int64 = npt.NDArray[np.int64]
+Int32 = npt.NDArray[np.int32]
+Int8 = npt.NDArray[np.int8]
+
+NONE = -1
+
+
+class Kind(IntEnum):
+    """What a span is evidence of; the ``cat`` of trace.json."""
+
+    CPU_WORK = 0
+    CPU_WAIT = 1
+    CPU_ANNOTATION = 2
+    CPU_OVERHEAD = 3
+    GPU_COMPUTE = 4
+    GPU_H2D = 5
+    GPU_D2H = 6
+    GPU_COPY = 7
+    GPU_SET = 8
+    GPU_COMM = 9
+
+    @property
+    def category(self) -> str:
+        """The name in a file, such as ``cpu.work``."""
+        return self.name.lower().replace("_", ".", 1)
+
+    @property
+    def on_device(self) -> bool:
+        return self >= Kind.GPU_COMPUTE
+
+
+CATEGORIES: Mapping[str, Kind] = MappingProxyType({kind.category: kind for kind in Kind})
+COPY_KINDS = (Kind.GPU_H2D, Kind.GPU_D2H, Kind.GPU_COPY, Kind.GPU_SET)
+
+BatchPhase = Literal["prefill", "decode", "mixed"]
+BATCH_PHASES: tuple[BatchPhase, ...] = ("prefill", "decode", "mixed")
+
+
+class RequestEvent(IntEnum):
+    """A moment in the life of a request."""
+
+    ARRIVE = 0
+    FIRST = 1
+    TOKEN = 2
+    FINISH = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """One row of the timeline: a host thread (``device`` -1) or a stream of a device."""
+
+    name: str
+    device: int = NONE
+    rank: int = NONE
+
+    @property
+    def on_device(self) -> bool:
+        return self.device != NONE
+
+
+@dataclass(frozen=True, slots=True)
+class StepTable:
+    """The facts of each batch, one row a step, sorted by ``step``. ``phase`` indexes :data:`BATCH_PHASES`."""
+
+    step: Int32
+    tokens: Int64
+    requests: Int64
+    context: Int64
+    phase: Int8
+
+    def __len__(self) -> int:
+        return len(self.step)
+
+
+@dataclass(frozen=True, slots=True)
+class RequestTable:
+    """What happened to each request and when, sorted by ``time_ns``. ``event`` holds :class:`RequestEvent` values."""
+
+    time_ns: Int64
+    request: Int64
+    event: Int8
+
+    def __len__(self) -> int:
+        return len(self.time_ns)
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """Spans in columns, sorted by (start, longest first), so that a parent precedes what it encloses.
+
+    ``step`` is the batch that a span works on, never the loop iteration. ``link`` joins a launch on the host to its
+    span on the device. ``extra`` keeps what a file said about a span beyond the columns (index of span -> args).
+    """
+
+    start_ns: Int64
+    dur_ns: Int64
+    link: Int64
+    name_id: Int32
+    step: Int32
+    lane_id: Int32
+    kind: Int8
+    slot: Int8
+    names: tuple[str, ...]
+    lanes: tuple[Lane, ...]
+    steps: StepTable
+    requests: RequestTable
+    meta: Mapping[str, Any] = field(default_factory=dict)
+    extra: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        columns = (self.start_ns, self.dur_ns, self.link, self.name_id, self.step, self.lane_id, self.kind, self.slot)
+        if len({len(column) for column in columns}) != 1:
+            raise ValueError("the columns of a trace must have one length")
+        for column in columns:
+            column.setflags(write=False)
+
+    def __len__(self) -> int:
+        return len(self.start_ns)
+
+    @property
+    def end_ns(self) -> Int64:
+        return self.start_ns + self.dur_ns
+
+    @property
+    def on_device(self) -> npt.NDArray[np.bool_]:
+        """Mask of the spans that ran on a device."""
+        return self.kind >= Kind.GPU_COMPUTE
+
+    @property
+    def devices(self) -> tuple[int, ...]:
+        """The devices that have a span, in order."""
+        device_of_lane = np.array([lane.device for lane in self.lanes], dtype=np.int64)
+        found = np.unique(device_of_lane[self.lane_id[self.on_device]]) if len(self) else np.array([], dtype=np.int64)
+        return tuple(int(device) for device in found if device != NONE)
+
+    @property
+    def mode(self) -> str | None:
+        """``sync``, ``async`` or None where the file does not say."""
+        mode = self.meta.get("mode")
+        return mode if isinstance(mode, str) else None
+
+    @property
+    def evidence(self) -> str:
+        """The level of evidence: ``cuda_events``, ``cupti``, ``emulated`` or ``predicted``."""
+        return str(self.meta.get("evidence", "cuda_events"))
+
+    @property
+    def complete(self) -> bool:
+        """False where the run was cut short or the file was truncated."""
+        return bool(self.meta.get("complete", False))
+
+    def name_of(self, index: int) -> str:
+        return str(self.names[self.name_id[index]])
+
+    def mask(self, *, kinds: Sequence[Kind] = (), device: int | None = None) -> npt.NDArray[np.bool_]:
+        """Mask of the spans of these kinds (all, if none is given) on this device (any, if None)."""
+        chosen = np.isin(self.kind, np.array(kinds, dtype=np.int8)) if kinds else np.ones(len(self), dtype=bool)
+        if device is not None:
+            lanes = [index for index, lane in enumerate(self.lanes) if lane.device == device]
+            chosen &= np.isin(self.lane_id, np.array(lanes, dtype=np.int32))
+        return chosen
+
+    def to_pandas(self) -> pd.DataFrame:
+        """One row a span, with names spelled out; for notebooks."""
+        import pandas as pd
+
+        lane_names = [lane.name for lane in self.lanes]
+        return pd.DataFrame(
+            {
+                "start_ns": self.start_ns,
+                "dur_ns": self.dur_ns,
+                "name": pd.Categorical.from_codes(self.name_id, pd.Index(self.names)),
+                "kind": pd.Categorical.from_codes(self.kind, pd.Index([kind.category for kind in Kind])),
+                "step": self.step,
+                "slot": self.slot,
+                "link": self.link,
+                "lane": [lane_names[lane] for lane in self.lane_id],
+                "device": [self.lanes[lane].device for lane in self.lane_id],
+            }
+        )
+
+
+class SpanSink(Protocol):
+    """Where spans go: a :class:`TraceBuilder` in memory, or a writer of a file."""
+
+    def lane(self, lane: Lane) -> int:
+        """The id of a lane, declared on first use."""
+
+    def span(
+        self,
+        lane_id: int,
+        kind: Kind,
+        name: str,
+        start_ns: int,
+        dur_ns: int,
+        *,
+        step: int = NONE,
+        slot: int = NONE,
+        link: int = NONE,
+        extra: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Add one span. ``extra`` carries whatever else is known about it."""
+
+    def batch(self, step: int, *, tokens: int, requests: int, context: int, phase: BatchPhase) -> None:
+        """Add the facts of one step; a file shows them on the step's ``schedule`` span."""
+
+    def request(self, event: RequestEvent, request: int, time_ns: int) -> None:
+        """Add a moment in the life of a request."""
+
+
+class TraceBuilder:
+    """Collects spans in any order and builds the sorted, frozen :class:`Trace`."""
+
+    def __init__(self) -> None:
+        self._start, self._dur, self._link = array("q"), array("q"), array("q")
+        self._name, self._step, self._lane = array("i"), array("i"), array("i")
+        self._kind, self._slot = array("b"), array("b")
+        self._names: dict[str, int] = {}
+        self._lanes: dict[Lane, int] = {}
+        self._extra: dict[int, Mapping[str, Any]] = {}
+        self._batches: dict[int, tuple[int, int, int, int]] = {}
+        self._requests: list[tuple[int, int, int]] = []
+
+    def __len__(self) -> int:
+        return len(self._start)
+
+    def lane(self, lane: Lane) -> int:
+        return self._lanes.setdefault(lane, len(self._lanes))
+
+    def span(
+        self,
+        lane_id: int,
+        kind: Kind,
+        name: str,
+        start_ns: int,
+        dur_ns: int,
+        *,
+        step: int = NONE,
+        slot: int = NONE,
+        link: int = NONE,
+        extra: Mapping[str, Any] | None = None,
+    ) -> None:
+        if dur_ns < 0:
+            raise ValueError(f"span {name!r} at {start_ns} ns has a negative duration: {dur_ns} ns")
+        if extra:
+            self._extra[len(self._start)] = extra
+        self._start.append(start_ns)
+        self._dur.append(dur_ns)
+        self._link.append(link)
+        self._name.append(self._names.setdefault(name, len(self._names)))
+        self._step.append(step)
+        self._lane.append(lane_id)
+        self._kind.append(kind)
+        self._slot.append(slot)
+
+    def batch(self, step: int, *, tokens: int, requests: int, context: int, phase: BatchPhase) -> None:
+        self._batches[step] = (tokens, requests, context, BATCH_PHASES.index(phase))
+
+    def request(self, event: RequestEvent, request: int, time_ns: int) -> None:
+        self._requests.append((time_ns, request, int(event)))
+
+    def build(self, meta: Mapping[str, Any] | None = None) -> Trace:
+        """The trace so far. The builder can go on."""
+        start = np.array(self._start, dtype=np.int64)
+        dur = np.array(self._dur, dtype=np.int64)
+        order = np.lexsort((-dur, start))
+        position = {int(old): new for new, old in enumerate(order)} if self._extra else {}
+        steps = np.array([(step, *facts) for step, facts in sorted(self._batches.items())], dtype=np.int64)
+        steps = steps.reshape(-1, 5)
+        requests = np.array(sorted(self._requests), dtype=np.int64).reshape(-1, 3)
+        return Trace(
+            start_ns=start[order],
+            dur_ns=dur[order],
+            link=np.array(self._link, dtype=np.int64)[order],
+            name_id=np.array(self._name, dtype=np.int32)[order],
+            step=np.array(self._step, dtype=np.int32)[order],
+            lane_id=np.array(self._lane, dtype=np.int32)[order],
+            kind=np.array(self._kind, dtype=np.int8)[order],
+            slot=np.array(self._slot, dtype=np.int8)[order],
+            names=tuple(self._names),
+            lanes=tuple(self._lanes),
+            steps=StepTable(
+                step=steps[:, 0].astype(np.int32),
+                tokens=steps[:, 1],
+                requests=steps[:, 2],
+                context=steps[:, 3],
+                phase=steps[:, 4].astype(np.int8),
+            ),
+            requests=RequestTable(time_ns=requests[:, 0], request=requests[:, 1], event=requests[:, 2].astype(np.int8)),
+            meta=dict(meta or {}),
+            extra={position[index]: args for index, args in self._extra.items()},
+        )
