@@ -1,0 +1,1 @@
+"""The reference continuous-batching engine, sync and async."""

@@ -1,0 +1,105 @@
+"""The engine: a device with a model on it, which serves workloads in either mode."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Self
+
+from cbprof.engine.async_loop import run_async
+from cbprof.engine.config import EngineConfig, Mode
+from cbprof.engine.hooks import Hooks
+from cbprof.engine.request import Request
+from cbprof.engine.run import prepare_run
+from cbprof.engine.scheduler import Counters
+from cbprof.engine.sync_loop import run_sync
+from cbprof.errors import UsageError
+
+if TYPE_CHECKING:
+    from cbprof.engine.devices.cuda import CudaDevice
+    from cbprof.engine.devices.host import HostDevice
+    from cbprof.engine.model.spec import ModelSpec
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run left behind: the tokens of each request, and the counters."""
+
+    tokens: dict[int, list[int]]
+    counters: Counters
+
+
+class Engine:
+    """A device that stays open over several runs, so that sync and async are compared on the same one.
+
+    ::
+
+        with Engine(EngineConfig(model="tiny")) as engine:
+            outcome = engine.serve(Workload().make_requests(engine.vocab_size), "async")
+
+    Raises :class:`UsageError` for a model, dtype or device that cannot be had.
+    """
+
+    def __init__(self, config: EngineConfig) -> None:
+        check_installed()
+        self.config = _resolved(config)
+        self.device = _open_device(self.config)
+
+    @property
+    def vocab_size(self) -> int:
+        return self.device.facts.vocab_size
+
+    def serve(self, requests: Iterable[Request], mode: Mode, hooks: Hooks | None = None, *, seed: int = 0) -> Outcome:
+        """Serve all ``requests`` and return their tokens. ``seed`` is the sampling seed."""
+        requests = list(requests)
+        run = prepare_run(self.config, self.device, requests, mode, seed=seed, hooks=hooks)
+        try:
+            (run_sync if mode == "sync" else run_async)(run)
+        finally:
+            self.device.synchronize()
+        return Outcome({request.id: request.generated for request in requests}, run.scheduler.counters)
+
+    def close(self) -> None:
+        self.device.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def check_installed() -> None:
+    """Raise :class:`UsageError` if the engine's dependencies are missing."""
+    missing = [package for package in ("torch", "transformers") if find_spec(package) is None]
+    if missing:
+        raise UsageError(f"the engine needs {' and '.join(missing)}: pip install 'cbprof[engine]'")
+
+
+def _resolved(config: EngineConfig) -> EngineConfig:
+    """Fill in ``auto``: the GPU and bfloat16 where there is one, else the host device and float32."""
+    if config.device not in ("auto", "cuda", "host"):
+        raise UsageError(f"unknown device {config.device!r}: use auto, cuda or host")
+    if config.device == "auto":
+        import torch
+
+        config = replace(config, device="cuda" if torch.cuda.is_available() else "host")
+    if config.dtype == "auto":
+        config = replace(config, dtype="bfloat16" if config.device == "cuda" else "float32")
+    return config
+
+
+def _open_device(config: EngineConfig) -> CudaDevice | HostDevice:
+    from cbprof.engine.model.spec import ModelSpec
+
+    spec = ModelSpec(name=config.model, dtype=config.dtype, seed=config.seed)
+    if config.device == "cuda":
+        from cbprof.engine.devices.cuda import CudaDevice
+
+        return CudaDevice(
+            spec, config.layout, num_blocks=config.cache_blocks, slots=config.slots, buckets=config.buckets
+        )
+    from cbprof.engine.devices.host import HostDevice
+
+    return HostDevice(spec, config.layout, num_blocks=config.cache_blocks, slots=config.slots, buckets=config.buckets)

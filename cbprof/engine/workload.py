@@ -1,0 +1,61 @@
+"""What to serve: how many requests, how long, when they arrive, how they are sampled."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cbprof.engine.request import Request
+from cbprof.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A reproducible set of requests.
+
+    Lengths are (lowest, highest), drawn evenly. ``rate`` is requests a second, arriving at random (Poisson); 0 means
+    that all are there at the start. ``temperature`` 0 is greedy. Prompts are random token ids.
+    """
+
+    requests: int = 16
+    prompt_len: tuple[int, int] = (32, 32)
+    new_tokens: tuple[int, int] = (128, 128)
+    rate: float = 0.0
+    temperature: float = 1.0
+    stop_tokens: tuple[int, ...] = ()
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.requests < 1:
+            raise UsageError(f"{self.requests} requests: there must be at least 1")
+        for name in ("prompt_len", "new_tokens"):
+            low, high = getattr(self, name)
+            if not 1 <= low <= high:
+                raise UsageError(f"{name.replace('_', ' ')} is {low}:{high}: it must be at least 1, lowest first")
+        if self.rate < 0 or self.temperature < 0:
+            raise UsageError("rate and temperature must not be negative")
+
+    @property
+    def longest(self) -> int:
+        """The most tokens that any request can have, prompt included."""
+        return self.prompt_len[1] + self.new_tokens[1]
+
+    def make_requests(self, vocab_size: int) -> list[Request]:
+        """Fresh requests; the same ones on every call."""
+        rng = np.random.default_rng(self.seed)
+        prompt_lens = rng.integers(*self.prompt_len, size=self.requests, endpoint=True)
+        new_tokens = rng.integers(*self.new_tokens, size=self.requests, endpoint=True)
+        gaps = rng.exponential(1e9 / self.rate, size=self.requests) if self.rate else np.zeros(self.requests)
+        arrivals = np.cumsum(gaps).astype(np.int64)
+        return [
+            Request(
+                id=index,
+                prompt=rng.integers(vocab_size, size=prompt_lens[index], dtype=np.int32),
+                max_new_tokens=int(new_tokens[index]),
+                temperature=self.temperature,
+                stop_tokens=self.stop_tokens,
+                arrival_ns=int(arrivals[index]),
+            )
+            for index in range(self.requests)
+        ]
