@@ -1,0 +1,118 @@
+"""The house stands as designed: who may import whom, what is heavy, no cycles, no file too long to read."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+import cbprof
+
+PACKAGE = Path(cbprof.__file__).parent
+FILES = sorted(PACKAGE.rglob("*.py"))
+LONGEST_FILE = 400
+
+# Each room, and the rooms that it may import. A file right under cbprof/ is a room of its own.
+MAY_IMPORT = {
+    "__init__": {"api", "errors"},
+    "__main__": {"cli"},
+    "errors": set(),
+    "trace": {"errors"},
+    "formats": {"__init__", "errors", "trace"},
+    "analysis": {"errors", "trace"},
+    "render": {"errors", "trace", "analysis"},
+    "engine": {"errors"},
+    "record": {"errors", "trace", "formats", "engine"},
+    "api": {"errors", "trace", "formats", "analysis", "render", "record", "engine"},
+    "cli": {"__init__", "errors", "trace", "formats", "analysis", "render", "record", "engine", "api"},
+}
+# What a module of a room may import at its top; everything heavier is imported where it is used.
+MAY_LOAD = {
+    "formats": {"numpy"},
+    "trace": {"numpy"},
+    "analysis": {"numpy"},
+    "render": {"numpy", "rich", "plotly"},
+    "engine": {"numpy", "torch", "transformers"},
+    "record": {"numpy"},
+    "cli": {"typer"},
+}
+TORCH_ONLY_IN = ("engine/model/", "engine/devices/cuda.py")
+
+
+def name_of(path: Path) -> str:
+    parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def room_of(module: str) -> str:
+    parts = module.split(".")
+    return parts[1] if len(parts) > 1 else "__init__"
+
+
+def imports(path: Path, *, top_only: bool) -> Iterator[str]:
+    """Modules that a file imports; ``top_only``: when it is itself imported. Type checking counts for neither."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    pending: list[ast.AST] = [tree]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            continue
+        if top_only and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            module = node.module or ""
+            for alias in node.names:
+                full = f"{module}.{alias.name}"
+                is_module = full.startswith("cbprof.") and any(name_of(file) == full for file in FILES)
+                yield full if is_module else module
+        pending.extend(ast.iter_child_nodes(node))
+
+
+@pytest.mark.parametrize("path", FILES, ids=name_of)
+def test_a_room_imports_only_the_rooms_before_it(path: Path) -> None:
+    room = room_of(name_of(path))
+    for module in imports(path, top_only=False):
+        if module.split(".")[0] == "cbprof" and room_of(module) != room:
+            assert room_of(module) in MAY_IMPORT[room], f"{name_of(path)} imports {module}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=name_of)
+def test_heavy_packages_are_imported_where_they_are_used(path: Path) -> None:
+    allowed = MAY_LOAD.get(room_of(name_of(path)), set())
+    for module in imports(path, top_only=True):
+        package = module.split(".")[0]
+        if package != "cbprof" and package not in sys.stdlib_module_names:
+            assert package in allowed, f"{name_of(path)} imports {package} at its top"
+        if package in {"torch", "transformers", "triton"}:
+            assert str(path.relative_to(PACKAGE)).startswith(TORCH_ONLY_IN), f"{name_of(path)} imports {package}"
+
+
+def test_there_are_no_import_cycles() -> None:
+    graph = {name_of(path): {m for m in imports(path, top_only=False) if m.startswith("cbprof.")} for path in FILES}
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail(f"import cycle: {' -> '.join(error.args[1])}")
+
+
+@pytest.mark.parametrize("path", FILES, ids=name_of)
+def test_files_stay_short_enough_to_read(path: Path) -> None:
+    assert path.name != "utils.py"
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= LONGEST_FILE
+
+
+def test_importing_cbprof_and_its_command_line_loads_nothing_heavy() -> None:
+    code = (
+        "import sys, cbprof, cbprof.cli.main\n"
+        "print(*sorted({'torch', 'transformers', 'plotly', 'pandas', 'numpy'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
