@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, cast
 
 from cbprof.engine.async_loop import run_async
 from cbprof.engine.config import EngineConfig, Mode
@@ -19,7 +19,6 @@ from cbprof.errors import UsageError
 if TYPE_CHECKING:
     from cbprof.engine.devices.cuda import CudaDevice
     from cbprof.engine.devices.host import HostDevice
-    from cbprof.engine.model.spec import ModelSpec
 
 
 @dataclass(frozen=True)
@@ -91,9 +90,9 @@ def _resolved(config: EngineConfig) -> EngineConfig:
 
 
 def _open_device(config: EngineConfig) -> CudaDevice | HostDevice:
-    from cbprof.engine.model.spec import ModelSpec
+    from cbprof.engine.model.spec import DtypeName, ModelSpec
 
-    spec = ModelSpec(name=config.model, dtype=config.dtype, seed=config.seed)
+    spec = ModelSpec(name=config.model, dtype=cast(DtypeName, config.dtype), seed=config.seed)
     if config.device == "cuda":
         from cbprof.engine.devices.cuda import CudaDevice
 

@@ -83,7 +83,7 @@ def prepare_run(
     ``seed`` is the sampling seed.
     """
     scheduler = Scheduler(config, requests)
-    slots = [Slot(index, device, config.layout, scheduler.blocks, seed) for index in range(len(device.slots))]
+    slots = [Slot(index, device, scheduler.blocks, seed) for index in range(len(device.slots))]
     clock = clock or WallClock()
     return Run(
         scheduler=scheduler,

@@ -11,7 +11,7 @@ from cbprof.engine.batch import Batch
 from cbprof.engine.blocks import BlockManager
 from cbprof.engine.devices.base import Device, Event, IntArray, Stream
 from cbprof.engine.hooks import Hooks
-from cbprof.engine.layout import PLACEHOLDER, SlotLayout
+from cbprof.engine.layout import PLACEHOLDER
 from cbprof.engine.noise import noise_keys
 
 
@@ -23,14 +23,14 @@ class Slot:
     ``done``           the output is on the host: the host may read it, and rewrite the inputs
     """
 
-    def __init__(self, index: int, device: Device, layout: SlotLayout, blocks: BlockManager, seed: int) -> None:
+    def __init__(self, index: int, device: Device, blocks: BlockManager, seed: int) -> None:
         self.index = index
         self._device = device
         self._blocks = blocks
         self._seed = seed
         buffers = device.slots[index]
         self.output: IntArray = buffers.output
-        cut = {name: buffers.inputs[f.offset : f.stop].reshape(f.shape) for name, f in layout.fields.items()}
+        cut = {name: buffers.inputs[f.offset : f.stop].reshape(f.shape) for name, f in device.layout.fields.items()}
         self._input_ids, self._carry, self._positions = cut["input_ids"], cut["carry"], cut["positions"]
         self._row, self._write_at, self._block_table = cut["row"], cut["write_at"], cut["block_table"]
         self._query_start, self._context, self._sample_at = cut["query_start"], cut["context"], cut["sample_at"]

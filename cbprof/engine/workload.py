@@ -41,6 +41,11 @@ class Workload:
         """The most tokens that any request can have, prompt included."""
         return self.prompt_len[1] + self.new_tokens[1]
 
+    @property
+    def most_tokens(self) -> int:
+        """The most tokens that can be generated."""
+        return self.requests * self.new_tokens[1]
+
     def make_requests(self, vocab_size: int) -> list[Request]:
         """Fresh requests; the same ones on every call."""
         rng = np.random.default_rng(self.seed)

@@ -18,6 +18,8 @@ from typing import Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from cbprof.engine.layout import SlotLayout
+
 StreamKind = Literal["h2d", "compute", "d2h"]
 Program = Literal["h2d", "step", "d2h"]
 IntArray = npt.NDArray[np.int32]
@@ -75,6 +77,10 @@ class Device(Protocol):
     @property
     def evidence(self) -> str:
         """What its spans are worth: ``cuda_events`` or ``emulated``."""
+
+    @property
+    def layout(self) -> SlotLayout:
+        """The shapes of its slots."""
 
     @property
     def slots(self) -> Sequence[SlotBuffers]:

@@ -91,6 +91,7 @@ class SimulatedDevice:
         eagerness: float = 0.5,
         broken: Collection[str] = (),
     ) -> None:
+        self.layout = layout
         self.buckets = tuple(buckets)
         self.broken = frozenset(broken)
         self.vocab_size = vocab_size
@@ -98,7 +99,6 @@ class SimulatedDevice:
             SlotBuffers(np.zeros(layout.input_size, np.int32), np.zeros(layout.output_size, np.int32))
             for _ in range(slots)
         ]
-        self._layout = layout
         self._inputs = [np.zeros_like(slot.inputs) for slot in self.slots]
         self._outputs = [np.zeros_like(slot.output) for slot in self.slots]
         self._cache = np.full((num_blocks + 1) * layout.block_size, -1, np.int32)
@@ -154,13 +154,13 @@ class SimulatedDevice:
 
     def _step(self, slot: int, bucket: int) -> None:
         fields = {
-            name: self._inputs[slot][f.offset : f.stop].reshape(f.shape) for name, f in self._layout.fields.items()
+            name: self._inputs[slot][f.offset : f.stop].reshape(f.shape) for name, f in self.layout.fields.items()
         }
         carry = fields["carry"][:bucket]
         before = self._outputs[(slot - 1) % len(self.slots)]
         ids = np.where(carry >= 0, before[carry], fields["input_ids"][:bucket])
         self._cache[fields["write_at"][:bucket]] = ids
-        size = self._layout.block_size
+        size = self.layout.block_size
         for row, context in enumerate(fields["context"].tolist()):
             if context:
                 table = fields["block_table"][row, : -(-context // size)]
