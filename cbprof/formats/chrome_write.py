@@ -1,0 +1,249 @@
+"""Writes trace.json while the run goes on, so that a run that is killed leaves a file that can be read.
+
+The file is the head (what is known before the run), one event a line, and ``cbprof_end`` (what is known after it).
+It grows as ``NAME.part`` and takes its name when it is complete.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from io import BufferedIOBase
+from pathlib import Path
+from typing import Any
+
+import numpy.typing as npt
+
+from cbprof import __version__
+from cbprof.errors import DataError, UsageError
+from cbprof.formats.chrome_json import SCHEMA, to_json
+from cbprof.trace import BATCH_PHASES, NONE, BatchPhase, Kind, Lane, RequestEvent, Trace
+
+_LINES_A_WRITE = 4096
+_GZIP_LEVEL = 3  # a tenth of the time of level 9, for files a sixth larger
+_THOUSANDTHS = tuple(f".{number:03d}" for number in range(1000))
+
+# What the reader finds out for itself, and what has its own place in the file.
+_NOT_IN_HEAD = ("schema", "complete", "health", "otherData")
+
+
+class TraceWriter:
+    """A :class:`~cbprof.trace.SpanSink` that is a file. ``.gz`` at the end of the name makes it gzip.
+
+    It is meant to be called from one background thread: calls are not synchronised, and one span costs about a
+    microsecond. ``flush`` puts everything so far on disk; a reader finds it there even if the process dies next.
+
+    The facts of a batch go into the args of the ``schedule`` span of its step. ``batch`` may be called before that
+    span is written (they ride on it) or after (they ride on the next ``cpu.work`` span of the step). Facts that found
+    no span by ``close`` are written as a metadata event named ``batch``, which viewers do not draw. The steps are
+    expected to be scheduled in ascending order; otherwise facts may ride on another span of their step.
+
+    Raises :class:`UsageError` if the file cannot be begun, :class:`DataError` if the disk fails later, and again on
+    every later write; what was written until then stays in ``part``. ``path`` is only ever replaced by a finished file.
+    """
+
+    def __init__(self, path: Path, meta: Mapping[str, Any]) -> None:
+        self.path = path
+        self.part = path.with_name(path.name + ".part")
+        self._raw, self._out = self._open()
+        self._disk_error: DataError | None = None
+        self._lines: list[str] = []
+        self._lanes: dict[Lane, int] = {}
+        self._places: list[tuple[int, int]] = []  # the pid and tid of each lane
+        self._rank = meta.get("rank", NONE)
+        self._openings: dict[tuple[int, Kind, str], str] = {}
+        self._last_scheduled = NONE
+        self._facts: dict[int, str] = {}  # of steps whose schedule span is still to come
+        self._late_facts: dict[int, str] = {}  # of steps whose schedule span has been written without them
+        with self._telling_disk_errors():
+            self._out.write(_head(meta).encode())
+
+    def lane(self, lane: Lane) -> int:
+        if lane in self._lanes:
+            return self._lanes[lane]
+        pid = lane.device + 1
+        tid = 1 + sum(other == pid for other, _ in self._places)
+        if pid > 0 and tid == 1:
+            self._lines.append(_metadata("process_name", pid, 0, {"name": f"GPU {lane.device}"}))
+        args = {"name": lane.name} | ({} if lane.rank in (NONE, self._rank) else {"rank": lane.rank})
+        self._lines.append(_metadata("thread_name", pid, tid, args))
+        self._places.append((pid, tid))
+        return self._lanes.setdefault(lane, len(self._lanes))
+
+    def span(
+        self,
+        lane_id: int,
+        kind: Kind,
+        name: str,
+        start_ns: int,
+        dur_ns: int,
+        *,
+        step: int = NONE,
+        slot: int = NONE,
+        link: int = NONE,
+        extra: Mapping[str, Any] | None = None,
+    ) -> None:
+        if dur_ns < 0:
+            raise ValueError(f"span {name!r} at {start_ns} ns has a negative duration: {dur_ns} ns")
+        opening = self._openings.get((lane_id, kind, name)) or self._add_opening(lane_id, kind, name)
+        args = f',"step":{step}' if step != NONE else ""
+        if slot != NONE:
+            args += f',"slot":{slot}'
+        if link != NONE:
+            args += f',"link":{link}'
+        if kind == Kind.CPU_WORK:
+            args += self._take_facts(name, step)
+        if extra:
+            args = _with_extra(args, extra)
+        end = f',"args":{{{args[1:]}}}}}' if args else "}"
+        self._lines.append(f'{opening}{_us(start_ns)},"dur":{_us(dur_ns)}{end}')
+        if len(self._lines) >= _LINES_A_WRITE:
+            self._write_lines()
+
+    def batch(self, step: int, *, tokens: int, requests: int, context: int, phase: BatchPhase) -> None:
+        facts = self._facts if step > self._last_scheduled else self._late_facts
+        facts[step] = f',"tokens":{tokens},"requests":{requests},"context":{context},"phase":"{phase}"'
+
+    def request(self, event: RequestEvent, request: int, time_ns: int) -> None:
+        self._lines.append(
+            f',\n{{"ph":"i","name":"{event.name.lower()}","cat":"request","s":"p","pid":0,"tid":0,'
+            f'"ts":{_us(time_ns)},"args":{{"request":{request}}}}}'
+        )
+
+    def flush(self) -> None:
+        """Put everything so far on disk, such that a reader finds it there."""
+        self._write_lines()
+        with self._telling_disk_errors():
+            self._out.flush()  # of gzip too: it ends the block at a byte (Z_SYNC_FLUSH)
+            self._raw.flush()
+
+    def close(self, end: Mapping[str, Any]) -> Path:
+        """Write the final facts (``complete: true`` unless they say otherwise), give the file its name, return it."""
+        for step, facts in (*self._facts.items(), *self._late_facts.items()):
+            self._lines.append(f',\n{{"ph":"M","name":"batch","pid":0,"tid":0,"args":{{"step":{step}{facts}}}}}')
+        self._lines.append(f'\n],\n"cbprof_end": {to_json({"complete": True, **end})}}}\n')
+        self._write_lines()
+        with self._telling_disk_errors():
+            self._out.close()
+            self._raw.close()
+            os.replace(self.part, self.path)
+        return self.path
+
+    def abandon(self) -> None:
+        """Remove what was written. Does nothing after ``close``."""
+        self._release()
+        with suppress(OSError):
+            self.part.unlink()
+
+    def _open(self) -> tuple[BufferedIOBase, BufferedIOBase]:
+        """The file on disk, and what to write to: the same, or the gzip stream into it."""
+        try:
+            if self.path.exists() and not self.path.is_file():
+                raise UsageError(f"{self.path}: is not a file, so no trace can be written there; write elsewhere (-o)")
+            raw = self.part.open("wb")
+        except (FileNotFoundError, NotADirectoryError):
+            folder = self.path.parent
+            raise UsageError(f"{self.path}: there is no folder {folder}; create it, or write elsewhere (-o)") from None
+        except OSError as error:
+            raise UsageError(f"{self.path}: cannot be written: {error.strerror}; write elsewhere (-o)") from error
+        if self.path.suffix != ".gz":
+            return raw, raw
+        name = self.path.name.removesuffix(".gz")
+        # No time of day in the file: the same spans give the same bytes.
+        return raw, gzip.GzipFile(name, "wb", compresslevel=_GZIP_LEVEL, fileobj=raw, mtime=0)
+
+    def _write_lines(self) -> None:
+        data = "".join(self._lines).encode()
+        self._lines.clear()
+        with self._telling_disk_errors():
+            self._out.write(data)
+
+    @contextmanager
+    def _telling_disk_errors(self) -> Iterator[None]:
+        if self._disk_error:
+            raise self._disk_error
+        try:
+            yield
+        except OSError as error:
+            self._release()
+            self._disk_error = DataError(f"{self.path}: cannot be written: {error.strerror}; write elsewhere (-o)")
+            raise self._disk_error from error
+
+    def _release(self) -> None:
+        with suppress(OSError):
+            self._out.close()
+        with suppress(OSError):
+            self._raw.close()
+
+    def _add_opening(self, lane_id: int, kind: Kind, name: str) -> str:
+        """The constant beginning of such spans, up to the value of ``ts``."""
+        pid, tid = self._places[lane_id]
+        facts = f'"name":{to_json(name)},"cat":"{kind.category}","pid":{pid},"tid":{tid}'
+        opening = self._openings[lane_id, kind, name] = f',\n{{"ph":"X",{facts},"ts":'
+        return opening
+
+    def _take_facts(self, name: str, step: int) -> str:
+        if name == "schedule":
+            self._last_scheduled = max(self._last_scheduled, step)
+            return self._facts.pop(step, "")
+        return self._late_facts.pop(step, "") if self._late_facts else ""
+
+
+def save(trace: Trace, path: Path) -> Path:
+    """Write a whole trace, or nothing. Raises :class:`UsageError` or :class:`DataError` if that is not possible."""
+    writer = TraceWriter(path, trace.meta)
+    try:
+        _write_trace(trace, writer)
+        return writer.close({"complete": trace.meta.get("complete", True)})
+    except BaseException:
+        writer.abandon()
+        raise
+
+
+def _write_trace(trace: Trace, writer: TraceWriter) -> None:
+    lanes = [writer.lane(lane) for lane in trace.lanes]
+    steps = trace.steps
+    batches = _rows(steps.step, steps.tokens, steps.requests, steps.context, steps.phase)
+    for step, tokens, n_requests, context, phase in batches:
+        writer.batch(step, tokens=tokens, requests=n_requests, context=context, phase=BATCH_PHASES[phase])
+    what = (trace.lane_id, trace.kind, trace.name_id)
+    spans = _rows(*what, trace.start_ns, trace.dur_ns, trace.step, trace.slot, trace.link)
+    for index, (lane, kind, name, start_ns, dur_ns, step, slot, link) in enumerate(spans):
+        facts = {"step": step, "slot": slot, "link": link}
+        writer.span(lanes[lane], Kind(kind), trace.names[name], start_ns, dur_ns, **facts, extra=trace.extra.get(index))
+    requests = trace.requests
+    for time_ns, request, event in _rows(requests.time_ns, requests.request, requests.event):
+        writer.request(RequestEvent(event), request, time_ns)
+
+
+def _rows(*columns: npt.NDArray[Any]) -> Iterator[tuple[int, ...]]:
+    """The rows of integer columns, as Python integers."""
+    return zip(*(column.tolist() for column in columns), strict=True)
+
+
+def _head(meta: Mapping[str, Any]) -> str:
+    """The file up to its first event, which names the host. The tool that took the trace stays its producer."""
+    facts = {"schema": SCHEMA} | {key: value for key, value in meta.items() if key not in _NOT_IN_HEAD}
+    other = {"producer": f"cbprof {__version__}"} | meta.get("otherData", {})
+    host = _metadata("process_name", 0, 0, {"name": "host"}).removeprefix(",\n")
+    return (
+        f'{{"displayTimeUnit": "ms",\n"otherData": {to_json(other)},\n'
+        f'"cbprof": {to_json(facts | {"complete": False})},\n"traceEvents": [\n{host}'
+    )
+
+
+def _metadata(name: str, pid: int, tid: int, args: Mapping[str, Any]) -> str:
+    return f',\n{{"ph":"M","name":"{name}","pid":{pid},"tid":{tid},"args":{to_json(args)}}}'
+
+
+def _with_extra(args: str, extra: Mapping[str, Any]) -> str:
+    """The args with whatever else is known. A key that is there already is not repeated."""
+    fresh = {key: value for key, value in extra.items() if f',"{key}":' not in args}
+    return f"{args},{to_json(fresh)[1:-1]}" if fresh else args
+
+
+def _us(ns: int) -> str:
+    """Integer nanoseconds as microseconds with exactly three decimals."""
+    return f"{ns // 1000}{_THOUSANDTHS[ns % 1000]}" if ns >= 0 else f"-{_us(-ns)}"

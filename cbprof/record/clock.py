@@ -1,0 +1,84 @@
+"""The clock of a device: when did the work between two points of a stream run, in the host's nanoseconds?
+
+One small contract and three answers: :class:`NoClock` here, :mod:`cbprof.record.host_clock` for the device process,
+:mod:`cbprof.record.cuda_clock` for CUDA events. ``begin`` and ``end`` are called on the engine's thread and must cost
+next to nothing; the other methods are called on the tracer's own thread.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+Handle = Any
+"""A pair of points on a stream, in whatever form its clock likes; nobody else looks inside."""
+
+
+class Times(NamedTuple):
+    """When device work started and ended, in nanoseconds of the host's clock."""
+
+    start_ns: int
+    end_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClockErrors:
+    """How far a stated time can be from the truth, in nanoseconds.
+
+    ``clock_error_ns``: between a time of the host and a time of the device. ``device_error_ns``: between two
+    neighbouring times of one device. None where there are no device times to be wrong about.
+    """
+
+    clock_error_ns: int | None
+    device_error_ns: int | None
+
+
+class DeviceClock(Protocol):
+    """Marks points in the work of its device's streams, and tells later when they were passed."""
+
+    def begin(self, stream: Any) -> Handle:
+        """Mark the point before the work that is about to be queued."""
+
+    def end(self, stream: Any, handle: Handle) -> Handle | None:
+        """Mark the point behind it. None if there is no device work to time."""
+
+    def resolve(self, handle: Handle) -> Times | None:
+        """The times of what ``end`` returned, or None while they are not known. Not asked again once answered."""
+
+    def anchor(self, *, final: bool = False) -> None:
+        """Compare the clocks of host and device, if that is due; in any case if ``final``."""
+
+    def paused(self) -> AbstractContextManager[object]:
+        """A context in which other threads leave the device alone, as the capture of a graph demands."""
+
+    @property
+    def errors(self) -> ClockErrors:
+        """The error bounds of all times given so far."""
+
+    def close(self) -> None:
+        """Give everything back."""
+
+
+class NoClock:
+    """No device times: the simulated device, which has no time, or spans of the host alone."""
+
+    errors = ClockErrors(None, None)
+
+    def begin(self, stream: Any) -> Handle:
+        return None
+
+    def end(self, stream: Any, handle: Handle) -> Handle | None:
+        return None
+
+    def resolve(self, handle: Handle) -> Times | None:
+        return None
+
+    def anchor(self, *, final: bool = False) -> None:
+        pass
+
+    def paused(self) -> AbstractContextManager[object]:
+        return nullcontext()
+
+    def close(self) -> None:
+        pass

@@ -1,0 +1,111 @@
+"""A recorded run: an engine under a tracer, and the file that comes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cbprof.engine.config import Mode
+from cbprof.engine.engine import Engine, Outcome
+from cbprof.engine.workload import Workload
+from cbprof.formats import TraceWriter
+from cbprof.record.clock import DeviceClock
+from cbprof.record.host_clock import HostClock
+from cbprof.record.tracer import SpanTracer
+
+if TYPE_CHECKING:
+    from cbprof.engine.devices.cuda import CudaDevice
+    from cbprof.engine.devices.host import HostDevice
+
+
+@dataclass(frozen=True)
+class RecordedRun:
+    """Where the trace is, and what the run brought. ``outcome`` is None where the run was interrupted."""
+
+    path: Path
+    outcome: Outcome | None
+
+    @property
+    def interrupted(self) -> bool:
+        return self.outcome is None
+
+
+def record(
+    engine: Engine,
+    workload: Workload,
+    mode: Mode,
+    path: Path,
+    *,
+    watch: Callable[[SpanTracer], None] | None = None,
+) -> RecordedRun:
+    """Serve ``workload`` in ``mode`` and write its trace to ``path`` while it runs.
+
+    ``watch`` gets the tracer before the run starts, to show progress. Ctrl-C ends the run early and keeps the trace so
+    far, with ``complete`` false; so does an error, which is then raised again.
+    """
+    requests = workload.make_requests(engine.vocab_size)
+    writer = TraceWriter(path, _metadata(engine, workload, mode))
+    tracer = SpanTracer(writer, _device_clock(engine.device)).start()
+    if watch is not None:
+        watch(tracer)
+    outcome = None
+    try:
+        outcome = engine.serve(requests, mode, tracer, seed=workload.seed)
+    except KeyboardInterrupt:
+        pass
+    finally:
+        with _close_file_anyway(writer):
+            recorded = tracer.close()
+        final: dict[str, Any] = {
+            "complete": outcome is not None,
+            "tokens": recorded.tokens,
+            "clock_error_ns": recorded.clock_error_ns,
+            "device_error_ns": recorded.device_error_ns,
+            "edges": [asdict(edge) for edge in recorded.edges],
+        }
+        if outcome is not None:
+            final |= {"dropped_tokens": outcome.counters.dropped, "preemptions": outcome.counters.preemptions}
+        path = writer.close(final)
+    return RecordedRun(path, outcome)
+
+
+def _device_clock(device: CudaDevice | HostDevice) -> DeviceClock:
+    """The clock that knows when work ran on this device."""
+    from cbprof.engine.devices.host import HostDevice
+
+    if isinstance(device, HostDevice):
+        return HostClock(device)
+    from cbprof.record.cuda_clock import CudaClock
+
+    return CudaClock(device.index)
+
+
+@contextmanager
+def _close_file_anyway(writer: TraceWriter) -> Iterator[None]:
+    """If what was recorded cannot all be written, keep what was."""
+    try:
+        yield
+    except BaseException:
+        writer.close({"complete": False})
+        raise
+
+
+def _metadata(engine: Engine, workload: Workload, mode: Mode) -> dict[str, Any]:
+    """What a reader of the trace wants to know about the run."""
+    config, facts = engine.config, engine.device.facts
+    return {
+        "mode": mode,
+        "engine": "cbprof reference",
+        "evidence": engine.device.evidence,
+        "device": engine.device.name,
+        "model": facts.name,
+        "dtype": config.dtype,
+        "torch": version("torch"),
+        "transformers": version("transformers"),
+        "config": asdict(config),
+        "workload": {"batch": config.max_batch, **asdict(workload)},
+    }
