@@ -37,7 +37,7 @@ MAY_LOAD = {
     "trace": {"numpy"},
     "analysis": {"numpy"},
     "render": {"numpy", "rich", "plotly"},
-    "engine": {"numpy", "torch", "transformers"},
+    "engine": {"numpy", "torch", "transformers", "triton"},
     "record": {"numpy"},
     "cli": {"typer"},
 }

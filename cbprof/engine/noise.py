@@ -21,9 +21,9 @@ _WEYL = 0x9E3779B9  # 2**32 / golden ratio: keeps 0 from being a fixed point of 
 def noise_keys(seed: int, requests: npt.ArrayLike, positions: npt.ArrayLike) -> npt.NDArray[np.int32]:
     """The noise key of each (request, position).
 
-    ``requests`` and ``positions`` are integers of one shape, of which the low 32 bits count; ``seed`` counts with its low
-    64 bits. Returns int32 of that shape. Key and position are mixed apart before they meet, so that the keys of two
-    requests never are the same sequence, shifted.
+    ``requests`` and ``positions`` are integers of one shape, of which the low 32 bits count; of ``seed`` the low 64 do.
+    Returns int32 of that shape. Each part is mixed before it meets the others, so that the keys of two requests never
+    are one sequence, shifted.
     """
     words = (seed & _WORD, seed >> 32 & _WORD, requests, positions)
     key = np.zeros((), dtype=np.uint32)

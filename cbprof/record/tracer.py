@@ -57,8 +57,8 @@ class SpanTracer:
     are called on one thread. :meth:`start` starts the thread that drains; without it everything waits for
     :meth:`drain` or :meth:`close`. ``token_count`` is the number of tokens so far.
 
-    A request's arrival, first token and end are recorded; with ``every_token`` its other tokens too, which makes up most
-    of the file.
+    A request's arrival, first token and end are recorded; with ``every_token`` its other tokens too, which then make up
+    most of the file.
     """
 
     def __init__(

@@ -1,0 +1,143 @@
+"""Sets of time: disjoint, sorted, half-open intervals in integer nanoseconds.
+
+Every figure of cbprof is the length of such a set, so a union is always taken before a sum. All operations are
+vectorised and exact.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from cbprof.trace import Int64
+
+
+class Overlaps(NamedTuple):
+    """The pieces where an interval ``a`` meets an interval ``b``, in the order of time, one row a piece.
+
+    ``a`` and ``b`` index the intervals that meet; ``start`` and ``end`` bound the common time (end > start).
+    """
+
+    a: Int64
+    b: Int64
+    start: Int64
+    end: Int64
+
+
+def overlaps(a_start: Int64, a_end: Int64, b_start: Int64, b_end: Int64) -> Overlaps:
+    """Where two tables of intervals meet. Within each table they are sorted and disjoint; they may touch."""
+    first = np.searchsorted(b_end, a_start, side="right")
+    count = np.maximum(np.searchsorted(b_start, a_end, side="left") - first, 0)
+    a = np.repeat(np.arange(len(a_start)), count)
+    # Row k of the j-th interval of `a` meets b[first[j] + k].
+    rows_before = np.cumsum(count) - count
+    b = np.arange(len(a)) + (first - rows_before)[a]
+    start = np.maximum(a_start[a], b_start[b])
+    end = np.minimum(a_end[a], b_end[b])
+    met = end > start
+    return Overlaps(a[met], b[met], start[met], end[met])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Intervals:
+    """A set of instants as disjoint, sorted, non-touching intervals [start, end) of at least 1 ns.
+
+    Build one with :func:`union`, which brings arbitrary spans into this form.
+    """
+
+    start: Int64
+    end: Int64
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    @property
+    def length_ns(self) -> Int64:
+        """The length of each interval."""
+        length: Int64 = self.end - self.start
+        return length
+
+    @property
+    def total_ns(self) -> int:
+        """The measure of the set."""
+        return int(self.length_ns.sum())
+
+    def before(self, time: Int64) -> Int64:
+        """For each instant, how many nanoseconds of the set lie before it."""
+        so_far = np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(self.length_ns)))
+        position = np.searchsorted(self.end, time, side="right")
+        start = np.append(self.start, np.iinfo(np.int64).max)[position]
+        measure: Int64 = so_far[position] + np.maximum(time - start, 0)
+        return measure
+
+    def within(self, start: Int64, end: Int64) -> Int64:
+        """For each span [start, end), how many of its nanoseconds the set covers. The spans may overlap."""
+        return self.before(end) - self.before(start)
+
+    def clip(self, a: int, b: int) -> Intervals:
+        """What lies within [a, b)."""
+        start, end = np.maximum(self.start, a), np.minimum(self.end, b)
+        kept = end > start
+        return Intervals(start[kept], end[kept])
+
+    def intersect(self, other: Intervals) -> Intervals:
+        """What lies in both. Pieces cannot touch, since neither operand has touching intervals."""
+        both = overlaps(self.start, self.end, other.start, other.end)
+        return Intervals(both.start, both.end)
+
+    def complement(self, a: int, b: int) -> Intervals:
+        """What of [a, b) is not in the set."""
+        within = self.clip(a, b)
+        start = np.concatenate((np.array([a], dtype=np.int64), within.end))
+        end = np.concatenate((within.start, np.array([b], dtype=np.int64)))
+        kept = end > start
+        return Intervals(start[kept], end[kept])
+
+    def subtract(self, other: Intervals) -> Intervals:
+        """What lies in this set and not in ``other``."""
+        if not len(self):
+            return self
+        return self.intersect(other.complement(int(self.start[0]), int(self.end[-1])))
+
+
+def union(start: Int64, end: Int64) -> Intervals:
+    """The set that the spans [start, end) cover, in any order, nested or overlapping. Empty spans add nothing."""
+    kept = end > start
+    if not kept.all():
+        start, end = start[kept], end[kept]
+    if not len(start):
+        empty = np.array([], dtype=np.int64)
+        return Intervals(empty, empty)
+    if (start[1:] < start[:-1]).any():
+        order = np.argsort(start, kind="stable")
+        start, end = start[order], end[order]
+    reach = np.maximum.accumulate(end)  # how far the spans so far extend
+    opens = np.flatnonzero(start[1:] > reach[:-1]) + 1
+    return Intervals(start[np.concatenate(([0], opens))], reach[np.concatenate((opens - 1, [len(reach) - 1]))])
+
+
+def sum_by(group: npt.NDArray[np.integer[Any]], value: Int64, size: int) -> Int64:
+    """The sum of the values of each group 0..size-1, in exact integers."""
+    total = np.zeros(size, dtype=np.int64)
+    np.add.at(total, group, value)
+    return total
+
+
+def union_by(group: npt.NDArray[np.integer[Any]], start: Int64, end: Int64, size: int) -> Int64:
+    """The nanoseconds that the spans of each group 0..size-1 cover together.
+
+    Each group is moved to a stretch of its own on one axis, so that a single union serves them all.
+    """
+    if not len(start):
+        return np.zeros(size, dtype=np.int64)
+    first = np.full(size, np.iinfo(np.int64).max)
+    last = np.full(size, np.iinfo(np.int64).min)
+    np.minimum.at(first, group, start)
+    np.maximum.at(last, group, end)
+    extent = np.where(last >= first, last - first, 0)
+    origin = np.cumsum(extent) - extent
+    shift = np.where(last >= first, origin - first, 0)[group]
+    return union(start + shift, end + shift).within(origin, origin + extent)

@@ -1,0 +1,1 @@
+"""The models: preset shapes, weights, paged attention, sampling."""

@@ -1,0 +1,90 @@
+"""One step of the model on a slot: everything that a device runs between the copies in and out."""
+
+from __future__ import annotations
+
+import torch
+
+from cbprof.engine.layout import SlotLayout
+from cbprof.engine.model.inputs import StepInputs, fill_idle, view
+from cbprof.engine.model.load import dtype_of, facts, load
+from cbprof.engine.model.paged import Attention, PagedCache, PagedStep
+from cbprof.engine.model.sampling import sample, vocabulary_hashes
+from cbprof.engine.model.spec import ModelSpec
+from cbprof.errors import UsageError
+
+
+class Runner:
+    """A model, its KV cache and the device buffers of every slot.
+
+    ``inputs`` (int32, ``[layout.input_size]`` each) and ``outputs`` (int32, ``[R]`` each) hold one tensor a slot. A new
+    runner's inputs describe a batch of padding, so that a warm-up or a capture touches only the scratch block.
+
+    ``num_blocks`` is the number of KV blocks for requests; one more, with that index, is the scratch block. Raises the
+    errors of :func:`cbprof.engine.model.load.load`.
+    """
+
+    def __init__(
+        self, spec: ModelSpec, layout: SlotLayout, *, num_blocks: int, slots: int, device: torch.device
+    ) -> None:
+        if device.type != "cpu" and spec.dtype == "float64":
+            raise UsageError("float64 runs on the CPU only; use --device cpu, or float32, bfloat16 or float16")
+        self._model = load(spec, device)
+        self.facts = facts(self._model, spec)
+        self._layout = layout
+        self._cache = PagedCache(
+            layers=self.facts.layers,
+            num_blocks=num_blocks,
+            block_size=layout.block_size,
+            kv_heads=self.facts.kv_heads,
+            head_dim=self.facts.head_dim,
+            dtype=dtype_of(spec),
+            device=device,
+        )
+        self._attention = self._attention_for(device)
+        self._vocabulary = vocabulary_hashes(self.facts.vocab_size, device)
+        # Outside any graph pool, whose memory later captures use again: one slot's tokens must outlive another's step.
+        self.inputs = [torch.zeros(layout.input_size, dtype=torch.int32, device=device) for _ in range(slots)]
+        self.outputs = [torch.zeros(layout.output_size, dtype=torch.int32, device=device) for _ in range(slots)]
+        for buffer in self.inputs:
+            fill_idle(buffer, layout, self._cache.scratch)
+
+    @torch.inference_mode()
+    def step(self, slot: int, bucket: int) -> None:
+        """Run the batch in ``inputs[slot]``, padded to ``bucket`` tokens; its tokens go to ``outputs[slot]``.
+
+        On CUDA the shapes depend on ``bucket`` alone and nothing waits for the device, so a graph can capture it; run a
+        bucket once before, since that compiles its kernels.
+        """
+        inputs = view(self.inputs[slot], self._layout, bucket)
+        logits = self.logits(slot, bucket)
+        self.outputs[slot].copy_(sample(logits, inputs.temperature, inputs.noise_key, self._vocabulary))
+
+    @torch.inference_mode()
+    def logits(self, slot: int, bucket: int) -> torch.Tensor:
+        """The forward pass of a step: logits ``[R, V]`` of each row's ``sample_at`` token; the head sees no other."""
+        inputs = view(self.inputs[slot], self._layout, bucket)
+        output = self._model(
+            input_ids=self._known_ids(inputs, slot)[None],
+            position_ids=inputs.positions[None],
+            use_cache=False,
+            logits_to_keep=inputs.sample_at.long(),
+            paged=PagedStep(self._cache, inputs.write_at.long(), self._attention.plan(inputs)),
+        )
+        logits: torch.Tensor = output.logits[0]
+        return logits
+
+    def _known_ids(self, inputs: StepInputs, slot: int) -> torch.Tensor:
+        """The token ids ``[bucket]``, those carried over read from the output of the slot before."""
+        previous = self.outputs[slot - 1]
+        carried = previous[inputs.carry.clamp(min=0)]
+        return torch.where(inputs.carry >= 0, carried, inputs.input_ids)
+
+    def _attention_for(self, device: torch.device) -> Attention:
+        group = self.facts.heads // self.facts.kv_heads
+        if device.type == "cpu":
+            from cbprof.engine.model.torch_attention import TorchAttention
+
+            return TorchAttention(self._layout.block_size, group)
+        from cbprof.engine.model.triton_attention import TritonAttention
+
+        return TritonAttention(self._layout, kv_heads=self.facts.kv_heads, device=device)

@@ -1,0 +1,135 @@
+"""Paged attention for CUDA: decodes and prefill chunks in one kernel, split over the context.
+
+Lengths, positions and block tables are read on the device, and the grid depends on nothing but the shape of the slot
+and the bucket. One captured graph therefore serves every batch of a bucket, however prefill and decode mix in it.
+"""
+
+import torch
+import triton
+
+from cbprof.engine.layout import SlotLayout
+from cbprof.engine.model.inputs import StepInputs
+from cbprof.engine.model.triton_kernels import attend_to_split, join_splits
+
+_KEYS_A_TURN = 64
+_MIN_SPLIT = 256
+"""Keys that a split has at least: a shorter one is not worth the joining."""
+_PROGRAMS_A_MULTIPROCESSOR = 8
+_DECODE_TILE, _PREFILL_TILE = 16, 64
+"""Rows of a tile's query matrix, tokens times heads a KV head; 16 is the least that ``tl.dot`` takes."""
+
+
+class TritonAttention:
+    """The :class:`~cbprof.engine.model.paged.Attention` of CUDA devices."""
+
+    def __init__(self, layout: SlotLayout, *, kv_heads: int, device: torch.device) -> None:
+        self._layout = layout
+        self._splits = split_count(layout, kv_heads, _multiprocessors(device))
+
+    def plan(self, inputs: StepInputs) -> "_Plan":
+        return _Plan(inputs, self._layout, self._splits)
+
+
+class _Plan:
+    """An :class:`~cbprof.engine.model.paged.Attend` for one bucket of one slot."""
+
+    def __init__(self, inputs: StepInputs, layout: SlotLayout, splits: int) -> None:
+        self._inputs, self._block_size, self._splits = inputs, layout.block_size, splits
+        # A bucket no larger than the number of rows is for decodes: a small tile wastes least on one token a row.
+        decodes = len(inputs.input_ids) <= layout.max_requests
+        self._tile = _DECODE_TILE if decodes else _PREFILL_TILE
+
+    def __call__(self, query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, scale: float) -> torch.Tensor:
+        at = self._inputs
+        attended: torch.Tensor = paged_attention(
+            query,
+            keys,
+            values,
+            at.query_start,
+            at.context,
+            at.block_table,
+            self._block_size,
+            scale,
+            self._tile,
+            self._splits,
+        )
+        return attended
+
+
+def split_count(layout: SlotLayout, kv_heads: int, multiprocessors: int) -> int:
+    """Into how many stretches to cut a context, a power of 2: enough for the decode programs to fill the device."""
+    programs = layout.max_requests * kv_heads
+    wanted = -(-_PROGRAMS_A_MULTIPROCESSOR * multiprocessors // programs)
+    useful = -(-layout.max_blocks * layout.block_size // _MIN_SPLIT)
+    return 1 << (max(1, min(wanted, useful, 32)).bit_length() - 1)
+
+
+def _multiprocessors(device: torch.device) -> int:
+    return int(torch.cuda.get_device_properties(device).multi_processor_count) if device.type == "cuda" else 1
+
+
+@torch.library.custom_op("cbprof::paged_attention", mutates_args=())
+def paged_attention(
+    query: torch.Tensor,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    query_start: torch.Tensor,
+    context: torch.Tensor,
+    block_table: torch.Tensor,
+    block_size: int,
+    scale: float,
+    tile: int,
+    splits: int,
+) -> torch.Tensor:
+    """Causal softmax attention of a packed batch over paged keys and values.
+
+    ``query`` is ``[T, heads, head_dim]`` with any strides but a last one of 1; ``keys`` and ``values`` are contiguous
+    ``[KV slots, kv_heads, head_dim]``; ``query_start`` ``[R + 1]``, ``context`` ``[R]`` and ``block_table`` ``[R, B]``
+    are int32. ``tile`` is the rows of a program's query matrix, ``splits`` the stretches of a context, both powers of
+    2. Returns ``[T, heads, head_dim]``, contiguous; tokens past ``query_start[R]`` get 0.
+    """
+    tokens, heads, head_dim = query.shape
+    kv_heads = keys.shape[1]
+    rows, max_blocks = block_table.shape
+    group = heads // kv_heads
+    padded_group = triton.next_power_of_2(group)
+    padded_head = max(16, triton.next_power_of_2(head_dim))
+    tile_tokens = max(1, tile // padded_group)
+    partial = torch.empty(tokens, heads, splits, head_dim, dtype=torch.float32, device=query.device)
+    weight = torch.empty(tokens, heads, splits, dtype=torch.float32, device=query.device)
+    out = torch.empty(tokens, heads, head_dim, dtype=query.dtype, device=query.device)
+    attend_to_split[(tokens // tile_tokens + rows, kv_heads, splits)](
+        query,
+        keys,
+        values,
+        query_start,
+        context,
+        block_table,
+        partial,
+        weight,
+        scale * 1.4426950408889634,  # log2(e): exp2 is the one exponential that the hardware has
+        query.stride(0),
+        query.stride(1),
+        rows,
+        max_blocks,
+        KV_HEADS=kv_heads,
+        GROUP=group,
+        PADDED_GROUP=padded_group,
+        HEAD=head_dim,
+        PADDED_HEAD=padded_head,
+        TILE_TOKENS=tile_tokens,
+        KEYS=_KEYS_A_TURN,
+        BLOCK=block_size,
+        SPLITS=splits,
+        MIN_SPLIT=_MIN_SPLIT,
+        num_warps=4,
+    )
+    join_splits[(tokens, heads)](
+        partial, weight, out, query_start, rows, HEAD=head_dim, PADDED_HEAD=padded_head, SPLITS=splits, num_warps=1
+    )
+    return out
+
+
+@paged_attention.register_fake
+def _(query: torch.Tensor, *_: object) -> torch.Tensor:
+    return query.new_empty(query.shape)

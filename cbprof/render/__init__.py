@@ -1,0 +1,1 @@
+"""How a trace looks: the timeline, and tables for the terminal."""

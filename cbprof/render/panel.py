@@ -1,0 +1,59 @@
+"""The frame around a table in a terminal, and what stands below its figures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+from rich.console import RenderableType
+from rich.panel import Panel
+from rich.text import Text
+
+from cbprof.analysis.summary import Summary
+
+WIDTH = 80
+LABEL = "dim"
+HEADER = "bold"
+
+EVIDENCE: Mapping[str, str] = MappingProxyType(
+    {
+        "cuda_events": "event spans on the stream; holes inside a span are not seen",
+        "cupti": "the device's own records of kernels and copies",
+        "emulated": "no GPU, a process of its own plays the device",
+        "predicted": "computed from another trace, not measured",
+    }
+)
+
+
+def framed(content: RenderableType, title: Sequence[str | None], engine: str | None) -> Panel:
+    """A panel, 80 columns wide or as wide as the terminal is, titled by the parts that are known."""
+    return Panel(
+        content,
+        title=_edge(", ".join(part for part in title if part), f"not dim {HEADER}"),
+        title_align="left",
+        subtitle=_edge(engine or "", LABEL),
+        subtitle_align="right",
+        width=WIDTH,
+        padding=(0, 1),
+        border_style=LABEL,
+    )
+
+
+def _edge(text: str, style: str) -> Text | None:
+    """Text that fits into an edge of the panel, without which a long one would widen it."""
+    text, room = plain(text), WIDTH - 6
+    text = text if len(text) <= room else f"{text[: room - 3]}..."
+    return Text(text, style=style, overflow="crop", no_wrap=True) if text else None
+
+
+def closing_lines(summaries: Sequence[Summary]) -> list[Text]:
+    """How the figures were measured, and what to keep in mind about them."""
+    evidence = dict.fromkeys(summary.evidence for summary in summaries)
+    warnings = dict.fromkeys(warning for summary in summaries for warning in summary.warnings)
+    measured = [Text.assemble(("measured by  ", LABEL), EVIDENCE.get(level, plain(level))) for level in evidence]
+    return measured + [Text(f"! {plain(warning)}", style="yellow") for warning in warnings]
+
+
+def plain(text: str) -> str:
+    """Names come from files: without control characters they cannot steer the terminal."""
+    return "".join(character if character.isprintable() else "?" for character in text)
