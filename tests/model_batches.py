@@ -35,7 +35,6 @@ def pack(buffer: torch.Tensor, rows: dict[int, Row], bucket: int, layout: SlotLa
     buffer.zero_()
     at.block_table.fill_(-1)
     at.carry.fill_(-1)
-    at.row.fill_(layout.max_requests - 1)
     padding = torch.arange(layout.max_tokens, dtype=torch.int32)
     at.write_at.copy_(SCRATCH + padding % layout.block_size)
     stop = 0
@@ -49,7 +48,6 @@ def pack(buffer: torch.Tensor, rows: dict[int, Row], bucket: int, layout: SlotLa
         at.input_ids[here] = torch.tensor(row.tokens, dtype=torch.int32)
         at.carry[here.start] = row.carry
         at.positions[here] = positions
-        at.row[here] = index
         at.write_at[here] = blocks[positions // layout.block_size] * layout.block_size + positions % layout.block_size
         at.context[index] = row.start + len(row.tokens)
         at.block_table[index, : len(row.blocks)] = blocks

@@ -10,7 +10,6 @@ field            shape      meaning
 input_ids        [T]        token ids; a carried-over token holds ``PLACEHOLDER``
 carry            [T]        row of the previous batch whose sampled token belongs here, -1 where the id is known
 positions        [T]        position of the token in its request
-row              [T]        row of the token's request; padding rows hold ``R - 1`` or any valid row
 write_at         [T]        KV slot (block * block_size + offset) that the token's key and value go to
 query_start      [R + 1]    first token of each row, in the packed batch; rows that are not used repeat the end
 context          [R]        length of each row's context, this batch's tokens included; 0 for rows that are not used
@@ -62,7 +61,6 @@ class SlotLayout:
             "input_ids": (tokens,),
             "carry": (tokens,),
             "positions": (tokens,),
-            "row": (tokens,),
             "write_at": (tokens,),
             "query_start": (rows + 1,),
             "context": (rows,),

@@ -32,7 +32,7 @@ class Slot:
         self.output: IntArray = buffers.output
         cut = {name: buffers.inputs[f.offset : f.stop].reshape(f.shape) for name, f in device.layout.fields.items()}
         self._input_ids, self._carry, self._positions = cut["input_ids"], cut["carry"], cut["positions"]
-        self._row, self._write_at, self._block_table = cut["row"], cut["write_at"], cut["block_table"]
+        self._write_at, self._block_table = cut["write_at"], cut["block_table"]
         self._query_start, self._context, self._sample_at = cut["query_start"], cut["context"], cut["sample_at"]
         self._noise_key, self._temperature = cut["noise_key"], cut["temperature"].view(np.float32)
         self._scratch = blocks.num_blocks * blocks.block_size
@@ -70,8 +70,6 @@ class Slot:
         row = np.repeat(np.arange(rows, dtype=np.int32), count)
         position = np.arange(tokens, dtype=np.int32) - np.repeat(begins - start, count)
         size = self._blocks.block_size
-        self._row[:tokens] = row
-        self._row[tokens:bucket] = 0
         self._positions[:tokens] = position
         self._positions[tokens:bucket] = 0
         self._write_at[:tokens] = self._block_table[row, position // size] * size + position % size

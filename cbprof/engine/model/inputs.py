@@ -15,7 +15,6 @@ class StepInputs(NamedTuple):
     input_ids: torch.Tensor
     carry: torch.Tensor
     positions: torch.Tensor
-    row: torch.Tensor
     write_at: torch.Tensor
     query_start: torch.Tensor
     context: torch.Tensor
@@ -25,7 +24,7 @@ class StepInputs(NamedTuple):
     block_table: torch.Tensor
 
 
-_TOKEN_FIELDS = {"input_ids", "carry", "positions", "row", "write_at"}
+_TOKEN_FIELDS = {"input_ids", "carry", "positions", "write_at"}
 
 
 def view(buffer: torch.Tensor, layout: SlotLayout, bucket: int) -> StepInputs:

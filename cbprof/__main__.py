@@ -1,0 +1,5 @@
+"""``python -m cbprof``."""
+
+from cbprof.cli.main import main
+
+main()

@@ -1,0 +1,33 @@
+// Columns of integers, unpacked from the page's text. `cbprof/render/columns.py` is the other half: differences
+// (if `delta`), zigzag, byte planes, deflate, base64. Here the steps are undone from last to first.
+
+async function inflate(base64) {
+  const letters = atob(base64);
+  const packed = new Uint8Array(letters.length);
+  for (let i = 0; i < packed.length; i++) packed[i] = letters.charCodeAt(i);
+  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"));
+  return new Uint8Array(await new Response(stream).arrayBuffer());
+}
+
+/** One column as a Float64Array, which holds integers exactly up to 2^53: 104 days in nanoseconds. */
+async function unpack({ length, width, delta, data }) {
+  const bytes = await inflate(data);
+  const values = new Float64Array(length);
+  for (let plane = width - 1; plane >= 0; plane--) {
+    const offset = plane * length;
+    for (let i = 0; i < length; i++) values[i] = values[i] * 256 + bytes[offset + i];
+  }
+  let previous = 0;
+  for (let i = 0; i < length; i++) {
+    const zigzag = values[i];
+    const value = zigzag % 2 ? -(zigzag + 1) / 2 : zigzag / 2;
+    values[i] = delta ? (previous += value) : value;
+  }
+  return values;
+}
+
+/** `{name: packed column}` to `{name: values}`; the columns inflate side by side. */
+async function unpackAll(columns) {
+  const entries = Object.entries(columns).map(async ([name, column]) => [name, await unpack(column)]);
+  return Object.fromEntries(await Promise.all(entries));
+}

@@ -1,0 +1,196 @@
+// The lanes of the current view: states of each GPU, phases of the CPU, streams of each GPU.
+
+const LANE = { axis: 22, gap: 9, streamGap: 3, caption: 15, end: 4 };
+const ALONE = { states: 56, row: 24 }; // heights in CSS pixels, where the page shows one run
+const PAIRED = { states: 44, row: 20 };
+const ARROW_ROOM = 40; // CSS pixels that a step needs for its arrows to be told apart
+
+class Detail {
+  constructor(viewer, run, plot) {
+    Object.assign(this, { viewer, run, plot, items: [] });
+    this.#listen();
+  }
+
+  /** Place the lanes from top to bottom, in CSS pixels. */
+  #layout() {
+    const heights = this.viewer.runs.length > 1 ? PAIRED : ALONE;
+    let top = LANE.axis;
+    this.items = [];
+    const narrow = this.plot.narrow;
+    const many = this.run.devices.length > 1;
+    const caption = (name, detail) => {
+      if (narrow) this.items.push({ caption: detail ? `${name} · ${detail}` : name, top, height: LANE.caption });
+      if (narrow) top += LANE.caption;
+    };
+    for (const states of this.run.devices) {
+      const name = many ? `GPU ${states.device}` : "GPU";
+      caption(name, "");
+      this.items.push({ states, name, detail: "", top, height: heights.states });
+      top += heights.states + LANE.gap;
+    }
+    for (const { name, device, rows } of this.run.lanes) {
+      const stream = device >= 0;
+      const title = stream ? name : "CPU";
+      const detail = stream ? (many ? `GPU ${device}` : "") : name;
+      caption(title, detail);
+      rows.forEach((row, depth) => {
+        const heading = depth === 0 ? { name: title, detail, rows: rows.length } : {};
+        this.items.push({ row, top, height: heights.row, ...heading });
+        top += heights.row + 1;
+      });
+      top += stream ? LANE.streamGap : LANE.gap;
+    }
+    this.height = top + LANE.end;
+  }
+
+  drawData(inks) {
+    this.#layout();
+    this.plot.reset(this.height);
+    const surface = this.plot.data;
+    const { start, end } = this.viewer.view;
+    const gutter = surface.px(this.plot.gutter);
+    this.scale = new Scale(gutter, surface.width - gutter, start, end);
+    paintAxis(surface, inks, this.scale, 0, surface.px(LANE.axis - 4), surface.height);
+    for (const item of this.items) this.#drawItem(surface, inks, item);
+    const first = this.items.find((item) => item.states || item.row);
+    if (first) paintEnd(surface, inks, this.scale, surface.px(first.top), surface.px(first.height), this.run.length);
+  }
+
+  #drawItem(surface, inks, item) {
+    const [top, height] = [surface.px(item.top), surface.px(item.height)];
+    if (item.caption) {
+      surface.font(11, 600);
+      surface.ctx.textAlign = "left";
+      surface.ctx.fillStyle = inks.css("muted");
+      surface.ctx.fillText(item.caption.slice(0, 60), 0, top + height / 2);
+      return;
+    }
+    if (item.states) paintLayers(surface, inks, this.scale, top, height, item.states.layers);
+    if (item.row) paintRow(surface, inks, this.scale, top, height, item.row);
+    if (item.name && this.plot.gutter) {
+      const below = item.rows > 1;
+      paintGutter(surface, inks, this.plot.gutter, below ? top + height : top + height / 2, item.name, item.detail, below);
+    }
+  }
+
+  drawOverlay(inks) {
+    const surface = this.plot.overlay;
+    const { ctx } = surface;
+    ctx.clearRect(0, 0, surface.width, surface.height);
+    for (const item of this.items) if (item.states) this.#labelStates(surface, inks, item);
+    if (this.viewer.arrows) this.#drawArrows(surface, inks);
+    const step = this.viewer.markedStep;
+    if (step >= 0) for (const item of this.items) if (item.row) this.#outline(surface, inks, item, step);
+    const { pointer } = this.viewer;
+    if (pointer !== null && pointer >= this.scale.start && pointer <= this.scale.end) {
+      ctx.fillStyle = inks.css("cross");
+      ctx.fillRect(Math.round(this.scale.x(pointer)), surface.px(LANE.axis - 4), 1, surface.height);
+    }
+  }
+
+  /** How long each state lasts, written on the overlay so that the lane below stays exact. */
+  #labelStates(surface, inks, { states, top, height }) {
+    const first = Math.max(0, lastAtOrBefore(states.starts, this.scale.start));
+    const last = lastAtOrBefore(states.starts, this.scale.end) + 1;
+    surface.font(11.5, 600);
+    for (let i = first; i < last; i++) {
+      const left = this.scale.clamp(this.scale.x(states.starts[i]));
+      const right = this.scale.clamp(this.scale.x(states.ends[i]));
+      if (right - left < surface.px(30)) continue;
+      const { name, style } = states.layers[states.state[i]];
+      const length = durationText(states.ends[i] - states.starts[i]);
+      const middle = surface.px(top + height / 2);
+      paintLabel(surface, inks, style, left, right, middle, [`${name} ${length}`, length], { cut: false });
+    }
+  }
+
+  #outline(surface, inks, { row, top, height }, step) {
+    const [first, last] = row.between(this.scale.start, this.scale.end);
+    if (!isSparse(surface, this.scale, [first, last])) return;
+    surface.ctx.strokeStyle = inks.css("text");
+    surface.ctx.lineWidth = 1.5 * surface.scale;
+    for (let position = first; position < last; position++) {
+      if (this.run.spans.step[row.indices[position]] !== step) continue;
+      const left = this.scale.clamp(this.scale.x(row.starts[position]));
+      const right = this.scale.clamp(this.scale.x(row.ends[position]));
+      surface.ctx.strokeRect(left, surface.px(top), Math.max(1, right - left), surface.px(height));
+    }
+  }
+
+  /** H2D to compute to D2H of each step, while the steps are wide enough to tell them apart. */
+  #drawArrows(surface, inks) {
+    const middles = new Map();
+    for (const { row, top, height } of this.items) if (row) middles.set(row, surface.px(top + height / 2));
+    for (const { device, rows } of this.run.lanes) {
+      if (device < 0) continue;
+      for (const row of rows) {
+        const [first, last] = row.between(this.scale.start, this.scale.end);
+        if ((last - first) * ARROW_ROOM * surface.scale > this.scale.width) continue;
+        for (let position = first; position < last; position++) {
+          const next = this.run.after(device, row.indices[position]);
+          if (!next) continue;
+          const from = { x: this.scale.x(row.ends[position]), y: middles.get(row) };
+          const to = { x: this.scale.x(this.run.spans.start[next.span]), y: middles.get(next.row) };
+          if (from.x < this.scale.left || to.x > this.scale.left + this.scale.width) continue;
+          paintArrow(surface, inks, from, to);
+        }
+      }
+    }
+  }
+
+  /** What lies under a point in CSS pixels: `{item, t, span}`; `span` is -1 where there is none. */
+  hit(x, y) {
+    const t = this.scale.t(x * this.plot.data.scale);
+    const item = this.items.find(({ top, height, caption }) => !caption && y >= top && y < top + height);
+    if (!item || x < this.plot.gutter) return null;
+    const slack = 3 * this.plot.data.scale * this.scale.pixel;
+    return { item, t, span: item.row ? item.row.spanNear(t, slack) : -1 };
+  }
+
+  #listen() {
+    const canvas = this.plot.overlay.canvas;
+    const pointers = new Map();
+    let moved = false;
+    const place = (event) => {
+      const box = canvas.getBoundingClientRect();
+      return { x: event.clientX - box.left, y: event.clientY - box.top };
+    };
+    const timeAt = (x) => this.scale.t(x * this.plot.data.scale);
+    canvas.addEventListener("pointerdown", (event) => {
+      canvas.setPointerCapture(event.pointerId);
+      pointers.set(event.pointerId, place(event));
+      moved = false;
+      this.viewer.hideTip();
+    });
+    canvas.addEventListener("pointermove", (event) => {
+      const now = place(event);
+      const before = pointers.get(event.pointerId);
+      if (!before) return this.viewer.point(this, now, event);
+      moved ||= Math.abs(now.x - before.x) > 1;
+      const others = [...pointers].filter(([id]) => id !== event.pointerId).map(([, point]) => point);
+      pointers.set(event.pointerId, now);
+      if (others.length) this.#pinch(before, now, others[0]);
+      else this.viewer.moveBy(timeAt(before.x) - timeAt(now.x));
+    });
+    for (const kind of ["pointerup", "pointercancel"]) {
+      canvas.addEventListener(kind, (event) => {
+        pointers.delete(event.pointerId);
+        if (!moved) this.viewer.point(this, place(event), event); // a tap shows what is there
+      });
+    }
+    canvas.addEventListener("pointerleave", (event) => event.pointerType === "touch" || this.viewer.leave());
+    canvas.addEventListener("dblclick", (event) => {
+      const found = this.hit(place(event).x, place(event).y);
+      const step = found && found.span >= 0 ? this.run.spans.step[found.span] : -1;
+      if (step >= 0) this.viewer.goToStep(step, this.run);
+      else this.viewer.zoom(0.5, timeAt(place(event).x));
+    });
+    canvas.addEventListener("wheel", (event) => this.viewer.wheel(event, timeAt(place(event).x)), { passive: false });
+  }
+
+  /** Two fingers: what is under each finger stays under it. */
+  #pinch(before, now, still) {
+    const spread = Math.abs(before.x - still.x) / Math.max(1, Math.abs(now.x - still.x));
+    this.viewer.zoom(Math.max(0.5, Math.min(2, spread)), this.scale.t(still.x * this.plot.data.scale));
+  }
+}

@@ -1,0 +1,162 @@
+// One recorded run as the page needs it: lanes of rows of spans, the states of each device, the steps.
+// All times are ns from the start of the run's window.
+
+// `kind` of a span, as in cbprof.trace.Kind.
+const KIND = { CPU_WAIT: 1, GPU_COMPUTE: 4, GPU_H2D: 5, GPU_D2H: 6 };
+
+/** What is drawn at one height: its spans, sorted by start, and a layer of exact coverage per colour. */
+class Row {
+  constructor(run, indices) {
+    this.run = run;
+    this.indices = indices;
+    this.starts = new Float64Array(indices.map((i) => run.spans.start[i]));
+    this.ends = new Float64Array(indices.map((i) => run.endOf(i)));
+    const groups = new Map();
+    for (const i of indices) {
+      const key = 2 * run.spans.name[i] + (run.spans.kind[i] === KIND.CPU_WAIT);
+      if (!groups.has(key)) groups.set(key, { name: run.nameOf(i), style: run.styleOf(i), spans: [] });
+      groups.get(key).spans.push(i);
+    }
+    this.layers = [...groups.values()].map(({ name, style, spans }) => ({
+      name,
+      style,
+      track: new Track(spans.map((i) => run.spans.start[i]), spans.map((i) => run.endOf(i))),
+    }));
+  }
+
+  /** Positions [first, last) within the row of the spans that touch [start, end]. */
+  between(start, end) {
+    let first = Math.max(0, lastAtOrBefore(this.starts, start));
+    while (first < this.starts.length && this.ends[first] < start) first++;
+    return [first, lastAtOrBefore(this.starts, end) + 1];
+  }
+
+  /** The span at `t`, or the nearest one that is at most `slack` ns away; its index in the run, or -1. */
+  spanNear(t, slack) {
+    const [first, last] = this.between(t - slack, t + slack);
+    let best = -1;
+    let distance = Infinity;
+    for (let position = first; position < last; position++) {
+      const away = Math.max(this.starts[position] - t, t - this.ends[position], 0);
+      if (away <= distance && away <= slack) [best, distance] = [this.indices[position], away];
+    }
+    return best;
+  }
+}
+
+/** When one device was in which state: a layer per state, and the pieces for labels. */
+class DeviceStates {
+  constructor(device, pieces, classes, length) {
+    this.device = device;
+    this.starts = pieces.start;
+    this.state = pieces.state;
+    this.ends = new Float64Array(pieces.start.length);
+    for (let i = 0; i < this.ends.length; i++) this.ends[i] = i + 1 < this.ends.length ? this.starts[i + 1] : length;
+    this.layers = classes.map(({ key, label }, code) => {
+      const own = [];
+      for (let i = 0; i < this.state.length; i++) if (this.state[i] === code) own.push(i);
+      const track = new Track(own.map((i) => this.starts[i]), own.map((i) => this.ends[i]));
+      return { key, name: label, style: { state: key }, track };
+    });
+  }
+
+  /** Time in each state between `start` and `end` as fractions of the part that lies within the run. */
+  shares(start, end) {
+    const covered = this.layers.map(({ key, track }) => [key, track.covered(start, end)]);
+    const total = covered.reduce((sum, [, time]) => sum + time, 0);
+    return Object.fromEntries(covered.map(([key, time]) => [key, total > 0 ? time / total : null]));
+  }
+}
+
+class Run {
+  /** Unpack one run of the page's document. */
+  static async from(json, classes) {
+    const run = new Run();
+    Object.assign(run, json);
+    [run.spans, run.steps] = await Promise.all([unpackAll(json.spans), unpackAll(json.steps)]);
+    run.lanes = run.#lanes(json.lanes);
+    run.devices = await Promise.all(
+      json.devices.map(async ({ device, states }) =>
+        new DeviceStates(device, await unpackAll(states), classes, json.length)),
+    );
+    run.stepOrder = [...run.steps.step.keys()].sort((a, b) => run.steps.start[a] - run.steps.start[b]);
+    run.stepStarts = new Float64Array(run.stepOrder.map((position) => run.steps.start[position]));
+    run.flows = run.#flows();
+    return run;
+  }
+
+  endOf(i) {
+    return this.spans.start[i] + this.spans.dur[i];
+  }
+
+  nameOf(i) {
+    return this.names[this.spans.name[i]];
+  }
+
+  styleOf(i) {
+    const color = this.colors[this.spans.name[i]];
+    return { color, pattern: this.spans.kind[i] === KIND.CPU_WAIT ? "wait" : null };
+  }
+
+  /** Nested spans of a host lane are stacked by depth; a stream is one row, since its work is in order. */
+  #lanes(lanes) {
+    let next = 0;
+    return lanes.map(({ name, device, count }) => {
+      const depths = [];
+      const open = [];
+      for (const last = next + count; next < last; next++) {
+        while (open.length && open[open.length - 1] <= this.spans.start[next]) open.pop();
+        const depth = device >= 0 ? 0 : open.length;
+        (depths[depth] ??= []).push(next);
+        open.push(this.endOf(next));
+      }
+      return { name, device, rows: depths.map((indices) => new Row(this, indices)) };
+    });
+  }
+
+  /** Position in `steps` of a step number, or -1. */
+  positionOf(step) {
+    const position = lastAtOrBefore(this.steps.step, step);
+    return position >= 0 && this.steps.step[position] === step ? position : -1;
+  }
+
+  /** Numbers of the steps that begin within [start, end], in the order in which they begin. */
+  stepsBetween(start, end) {
+    const first = lastAtOrBefore(this.stepStarts, start - 1) + 1;
+    const last = lastAtOrBefore(this.stepStarts, end) + 1;
+    return this.stepOrder.slice(first, last).map((position) => this.steps.step[position]);
+  }
+
+  /** Names for a span, the most telling first. The isolates keep a right-to-left name from reordering the step. */
+  labelsOf(i) {
+    const name = this.nameOf(i).slice(0, 200);
+    return this.spans.step[i] >= 0 ? [`\u2068${name}\u2069 ${this.spans.step[i]}`, name] : [name];
+  }
+
+  /** Per device and step the work that follows from each other: H2D, compute, D2H. */
+  #flows() {
+    const place = new Map([[KIND.GPU_H2D, "h2d"], [KIND.GPU_COMPUTE, "compute"], [KIND.GPU_D2H, "d2h"]]);
+    const flows = new Map();
+    for (const { device, rows } of this.lanes) {
+      if (!flows.has(device)) flows.set(device, new Map());
+      const ofStep = flows.get(device);
+      for (const row of rows) {
+        for (const span of row.indices) {
+          const name = place.get(this.spans.kind[span]);
+          const step = this.spans.step[span];
+          if (name === undefined || step < 0) continue;
+          if (!ofStep.has(step)) ofStep.set(step, {});
+          ofStep.get(step)[name] = { span, row };
+        }
+      }
+    }
+    return flows;
+  }
+
+  /** The device span of the same step that waits for device span `i`, as `{span, row}`; undefined where there is none. */
+  after(device, i) {
+    const flow = this.flows.get(device)?.get(this.spans.step[i]);
+    if (flow?.h2d?.span === i) return flow.compute;
+    return flow?.compute?.span === i ? flow.d2h : undefined;
+  }
+}

@@ -1,0 +1,160 @@
+// The page as a whole: which stretch of time is in view, and when to draw what.
+
+const SHORTEST = 200; // ns that a view holds at least
+
+class Viewer {
+  constructor(page) {
+    this.states = page.states;
+    this.phases = page.phases;
+    this.view = { start: 0, end: 1 };
+    this.pointer = null; // time under the pointer
+    this.markedStep = -1;
+    this.arrows = true;
+    this.tip = document.getElementById("tip");
+    this.onView = () => {};
+  }
+
+  async load(page, parent) {
+    this.runs = await Promise.all(page.runs.map((run) => Run.from(run, page.states)));
+    this.length = Math.max(1, ...this.runs.map((run) => run.length));
+    this.panels = this.runs.map((run) => new Panel(this, run, parent));
+    const [start, end] = this.runs[0].firstView;
+    this.view = this.#within(start, end);
+    this.redraw();
+  }
+
+  /** A view of at least `SHORTEST` that lies within the run. */
+  #within(start, end) {
+    const length = Math.min(this.length, Math.max(end - start, Math.min(SHORTEST, this.length)));
+    const from = Math.max(0, Math.min(this.length - length, (start + end - length) / 2));
+    return { start: from, end: from + length };
+  }
+
+  /** Draw everything: a new size or theme. */
+  redraw() {
+    this.inks = new Inks();
+    for (const panel of this.panels) panel.drawData(this.inks);
+    this.drawView();
+  }
+
+  drawView() {
+    this.pending = false;
+    for (const panel of this.panels) panel.drawView(this.inks);
+    this.onView();
+  }
+
+  drawOverlays() {
+    for (const panel of this.panels) panel.drawOverlay(this.inks);
+  }
+
+  /** Show [start, end], in ns. Several changes within one frame draw once. */
+  setView(start, end) {
+    this.view = this.#within(start, end);
+    if (this.pending) return;
+    this.pending = true;
+    requestAnimationFrame(() => this.pending && this.drawView());
+  }
+
+  showAll() {
+    this.setView(0, this.length);
+  }
+
+  moveBy(ns) {
+    this.setView(this.view.start + ns, this.view.end + ns);
+  }
+
+  centerOn(t) {
+    this.moveBy(t - this.#center);
+  }
+
+  get #center() {
+    return (this.view.start + this.view.end) / 2;
+  }
+
+  /** Make the view `factor` times as long; `t` stays where it is. */
+  zoom(factor, t = this.#center) {
+    const { start, end } = this.view;
+    const length = Math.min(this.length, Math.max(SHORTEST, (end - start) * factor));
+    const from = t - ((t - start) / (end - start)) * length;
+    this.setView(from, from + length);
+  }
+
+  /** Wheel up zooms in at `t` (the middle, if null); sideways moves. */
+  wheel(event, t) {
+    event.preventDefault();
+    const lines = event.deltaMode === WheelEvent.DOM_DELTA_LINE ? 16 : 1;
+    const sideways = event.shiftKey ? event.deltaX + event.deltaY : event.deltaX;
+    if (event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY)) {
+      this.moveBy(((this.view.end - this.view.start) * sideways * lines) / 1000);
+    } else {
+      const speed = event.ctrlKey ? 0.01 : 0.002; // a pinch on a touchpad comes as small steps with ctrl
+      this.zoom(Math.exp(event.deltaY * lines * speed), t ?? this.#center);
+    }
+  }
+
+  /** Show a step from its first span to its last, and mark its spans. False where `run` has no such step. */
+  goToStep(step, run = this.runs.find((each) => each.positionOf(step) >= 0)) {
+    const at = run?.positionOf(step) ?? -1;
+    if (at < 0) return false;
+    const [start, end] = [run.steps.start[at], run.steps.end[at]];
+    const margin = (end - start) * 0.05;
+    this.markedStep = step;
+    this.setView(start - margin, end + margin);
+    return true;
+  }
+
+  /** The place in `stepOrder` of the step that is under way in the middle of the view. */
+  get #stepInMiddle() {
+    return Math.max(0, lastAtOrBefore(this.runs[0].stepStarts, this.#center));
+  }
+
+  /** Show the step in the middle of the view. */
+  showStep() {
+    const { steps, stepOrder } = this.runs[0];
+    if (stepOrder.length) this.goToStep(steps.step[stepOrder[this.#stepInMiddle]], this.runs[0]);
+  }
+
+  /** Move the view so that the next (or previous) step is in its middle. */
+  moveToStep(offset) {
+    const { stepStarts, length } = this.runs[0];
+    if (!stepStarts.length) return;
+    const next = Math.max(0, Math.min(stepStarts.length - 1, this.#stepInMiddle + offset));
+    this.centerOn((stepStarts[next] + (stepStarts[next + 1] ?? length)) / 2);
+  }
+
+  /** The pointer is over the lanes of a panel. */
+  point(detail, { x, y }, event) {
+    const found = detail.hit(x, y);
+    this.pointer = found?.t ?? null;
+    const panel = this.panels.find((each) => each.detail === detail);
+    const lines = found && panel.describe(found);
+    this.markedStep = found && found.span >= 0 ? detail.run.spans.step[found.span] : -1;
+    if (lines) this.#showTip(lines, event);
+    else this.hideTip();
+    this.drawOverlays();
+  }
+
+  leave() {
+    this.pointer = null;
+    this.hideTip();
+    this.drawOverlays();
+  }
+
+  hideTip() {
+    this.tip.hidden = true;
+  }
+
+  #showTip(lines, event) {
+    const rows = lines.map(([label, value]) =>
+      label
+        ? element("tr", {}, element("th", { textContent: label, dir: "auto" }), element("td", { textContent: value }))
+        : element("tr", {}, element("td", { className: "name", colSpan: 2, dir: "auto", textContent: value })));
+    this.tip.replaceChildren(element("table", {}, element("tbody", {}, ...rows)));
+    this.tip.hidden = false;
+    const { width, height } = this.tip.getBoundingClientRect();
+    const left = event.clientX + 14 + width < window.innerWidth ? event.clientX + 14 : event.clientX - 14 - width;
+    const top = event.clientY + 16 + height < window.innerHeight ? event.clientY + 16 : event.clientY - 12 - height;
+    this.tip.style.left = `${Math.max(4, left)}px`;
+    this.tip.style.top = `${Math.max(4, top)}px`;
+  }
+}

@@ -1,0 +1,349 @@
+"""The timeline in a real browser: pixels are counted, keys pressed, spans hovered. No network, no console errors."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from timeline_samples import HOSTILE_NAMES, MS, hostile_trace, steady_trace, two_device_trace
+
+from cbprof.formats import load
+from cbprof.render.theme import STATES
+from cbprof.render.timeline import timeline_html
+from cbprof.trace import Kind, Lane, Trace, TraceBuilder
+
+sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+ARGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(CHROMIUM is None, reason="no chromium or google-chrome on the PATH"),
+]
+
+REAL = Path(__file__).parents[1].parent / "shared" / "traces" / "h200_transformers"
+GUTTER = 104  # CSS pixels left of the lanes
+
+# Shares of the colours in the first band of a canvas: its rows that are opaque from end to end (text and grid are not).
+COUNT = """
+([selector, left]) => {
+  const canvas = document.querySelector(selector);
+  const from = Math.round(left * devicePixelRatio);
+  const [width, height] = [canvas.width - from, canvas.height];
+  const copy = new OffscreenCanvas(canvas.width, height).getContext("2d", { willReadFrequently: true });
+  copy.drawImage(canvas, 0, 0);
+  const pixels = copy.getImageData(from, 0, width, height).data;
+  const counts = {};
+  let rows = 0;
+  for (let y = 0; y < height; y++) {
+    const row = pixels.subarray(4 * y * width, 4 * (y + 1) * width);
+    let opaque = 0;
+    for (let x = 0; x < width; x++) opaque += row[4 * x + 3] === 255;
+    if (opaque < width * 0.7) {
+      if (rows) break;
+      continue;
+    }
+    rows++;
+    for (let x = 0; x < width; x++) {
+      const color = "#" + [0, 1, 2].map((i) => row[4 * x + i].toString(16).padStart(2, "0")).join("");
+      if (row[4 * x + 3] === 255) counts[color] = (counts[color] ?? 0) + 1;
+    }
+  }
+  const total = Object.values(counts).reduce((sum, count) => sum + count, 0);
+  return Object.fromEntries(Object.entries(counts).map(([color, count]) => [color, count / total]));
+}
+"""
+
+Open = Callable[..., "sync_api.Page"]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[sync_api.Browser]:
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def show(browser: sync_api.Browser, tmp_path: Path) -> Iterator[Open]:
+    """Opens traces in pages; at the end none of them may have complained or asked for anything."""
+    problems: list[str] = []
+    contexts = []
+
+    def show(trace: Trace, other: Trace | None = None, *, width: int = 1400, **options: object) -> sync_api.Page:
+        context = browser.new_context(viewport={"width": width, "height": 800}, **options)
+        contexts.append(context)
+        page = context.new_page()
+        file = tmp_path / f"{len(contexts)}.html"
+        file.write_text(timeline_html(trace, other=other), encoding="utf-8")
+        page.on("console", lambda message: problems.append(f"console: {message.text}"))
+        page.on("pageerror", lambda error: problems.append(f"error: {error}"))
+        page.on("request", lambda request: problems.append(f"request: {request.url}"))
+        page.goto(file.as_uri())
+        page.evaluate("cbprof.ready")
+        problems[:] = [each for each in problems if each != f"request: {file.as_uri()}"]
+        return page
+
+    yield show
+    for context in contexts:
+        context.close()
+    assert problems == []
+
+
+def colors(page: sync_api.Page, canvas: str, left: int = GUTTER) -> dict[str, float]:
+    # One expression: the page's security policy forbids the `eval` by which Playwright would pass arguments.
+    return page.evaluate(f"({COUNT})({json.dumps([canvas, left])})")
+
+
+def green(page: sync_api.Page, plot: str, left: int = GUTTER) -> float:
+    """The share of a strip or lane in the two greens, in percent."""
+    shares = colors(page, f".{plot} .data", left)
+    return 100 * sum(shares.get(STATES[key].color, 0) for key in ("overlap", "gpu_only"))
+
+
+def active(page: sync_api.Page) -> float:
+    """The share of the view in which the GPU is active, as the page computes it, in percent."""
+    shares = page.evaluate("cbprof.shares()")
+    return 100 * (shares["overlap"] + shares["gpu_only"])
+
+
+def printed(page: sync_api.Page, row: int) -> float:
+    return float(page.locator(f".shares tbody tr:nth-child({row}) td").last.inner_text().removesuffix(" %"))
+
+
+def hover(page: sync_api.Page, wanted: str, t: float) -> str:
+    """The tooltip whose text contains ``wanted``, from the lanes at time ``t``."""
+    box = page.locator(".detail .overlay").bounding_box()
+    view = page.evaluate("cbprof.view()")
+    assert box
+    x = box["x"] + GUTTER + (box["width"] - GUTTER) * (t - view["start"]) / (view["end"] - view["start"])
+    for y in range(int(box["y"]) + 24, int(box["y"] + box["height"]), 8):
+        page.mouse.move(x, y)
+        text = page.locator("#tip").inner_text() if page.locator("#tip").is_visible() else ""
+        if wanted in text:
+            return text
+    raise AssertionError(f"no tooltip at {t} ns holds {wanted!r}")
+
+
+@pytest.mark.parametrize("steps", [3, 1000, 12345])
+@pytest.mark.parametrize("scale", [1, 1.5])
+def test_the_green_area_is_the_share_of_gpu_activity(show: Open, steps: int, scale: float) -> None:
+    page = show(steady_trace(steps), device_scale_factor=scale)
+    exact = 100 * 6.9 * steps / (10 * steps - 0.5)
+    assert green(page, "overview") == pytest.approx(exact, abs=0.3)
+    assert printed(page, 2) == pytest.approx(exact, abs=0.05)
+    end = page.evaluate("cbprof.setView(0, 1e15), cbprof.view().end")
+    assert end == steps * 10 * MS - MS // 2
+    for start, stop in ((0, 1), (0.1, 0.9), (0.37, 0.39), (0.501, 0.5012)):
+        page.evaluate(f"cbprof.setView({start * end}, {stop * end})")
+        assert green(page, "detail") == pytest.approx(active(page), abs=0.3)
+        assert printed(page, 1) == pytest.approx(active(page), abs=0.05)
+
+
+@pytest.mark.parametrize(("name", "idle"), [("sync", 24.336), ("async", 0.232)])
+def test_real_runs_are_as_green_as_they_were_measured(show: Open, name: str, idle: float) -> None:
+    path = REAL / f"{name}_8b_bs32_8k.json.gz"
+    if not path.exists():
+        pytest.skip(f"{path.name} is not here: it is no part of the repository")
+    page = show(load(path))
+    assert green(page, "overview") == pytest.approx(100 - idle, abs=0.3)
+    assert printed(page, 2) == pytest.approx(100 - idle, abs=0.05)
+    for start, length in ((0, 5e8), (5e10, 1e9), (1e11, 2e11), (2.01e11, 1e8), (0, 1e12)):
+        page.evaluate(f"cbprof.setView({start}, {start + length})")
+        assert green(page, "detail") == pytest.approx(active(page), abs=0.3)
+
+
+def test_the_first_view_is_a_few_steps_and_keys_move_it(show: Open) -> None:
+    page = show(steady_trace(1000))
+
+    def view() -> tuple[float, float]:
+        found = page.evaluate("new Promise(done => requestAnimationFrame(() => done(cbprof.view())))")
+        return found["start"], found["end"]
+
+    start, end = view()
+    assert 4 * 10 * MS <= end - start <= 4.5 * 10 * MS
+    assert 0.4 < start / (10_000 * MS) < 0.6
+    length = end - start
+    page.keyboard.press("ArrowRight")
+    assert view()[0] == pytest.approx(start + length / 5)
+    page.keyboard.press("a")
+    assert view()[0] == pytest.approx(start)
+    page.keyboard.press("+")
+    assert view()[1] - view()[0] == pytest.approx(length / 2)
+    page.keyboard.press("s")
+    assert view() == pytest.approx((start, end))
+
+    page.keyboard.press("1")
+    assert view()[1] - view()[0] == pytest.approx(9.5 * MS * 1.1)
+    here = view()[0]
+    page.keyboard.press("n")
+    page.keyboard.press("n")
+    page.keyboard.press("p")
+    assert view()[0] == pytest.approx(here + 10 * MS, abs=MS)
+
+    page.keyboard.press("g")
+    page.keyboard.type("321")
+    page.keyboard.press("Enter")
+    assert view() == pytest.approx((3210 * MS - 0.475 * MS, 3219.5 * MS + 0.475 * MS))
+    page.keyboard.press("/")
+    page.keyboard.type("5000")
+    page.keyboard.press("Enter")
+    assert page.locator("#message").inner_text() == "No step “5000”: this run has 0 to 999."
+    page.keyboard.press("Escape")
+    page.keyboard.press("0")
+    assert view() == (0, 9999.5 * MS)
+    assert "steps 0 to 999" in page.locator("#readout").inner_text()
+    page.keyboard.press("f")
+    assert page.evaluate("cbprof.arrows()") is False
+
+
+def test_wheel_drag_and_brush_move_the_view(show: Open) -> None:
+    page = show(steady_trace(1000))
+    box = page.locator(".detail .overlay").bounding_box()
+    strip = page.locator(".overview .overlay").bounding_box()
+    assert box
+    assert strip
+    length = 9999.5 * MS
+
+    def view() -> dict[str, float]:
+        return page.evaluate("new Promise(done => requestAnimationFrame(() => done(cbprof.view())))")
+
+    before = view()
+    middle = box["x"] + GUTTER + (box["width"] - GUTTER) / 2
+    page.mouse.move(middle, box["y"] + 40)
+    page.mouse.wheel(0, -300)
+    while (after := view()) == before:
+        pass
+    assert sum(after.values()) == pytest.approx(sum(before.values()))  # what is under the pointer stays there
+
+    page.mouse.down()
+    page.mouse.move(middle - 100, box["y"] + 40, steps=4)
+    page.mouse.up()
+    perpixel = (after["end"] - after["start"]) / (box["width"] - GUTTER)
+    assert view()["start"] == pytest.approx(after["start"] + 100 * perpixel, rel=1e-6)
+
+    def at(share: float) -> float:
+        return strip["x"] + GUTTER + share * (strip["width"] - GUTTER)
+
+    page.mouse.move(at(0.2), strip["y"] + 30)
+    page.mouse.down()
+    page.mouse.move(at(0.3), strip["y"] + 30, steps=4)
+    page.mouse.up()
+    assert tuple(view().values()) == pytest.approx((0.2 * length, 0.3 * length), rel=0.01)
+    page.mouse.move(at(0.25), strip["y"] + 30)
+    page.mouse.down()
+    page.mouse.move(at(0.65), strip["y"] + 30, steps=4)
+    page.mouse.up()
+    assert tuple(view().values()) == pytest.approx((0.6 * length, 0.7 * length), rel=0.01)
+    page.mouse.click(at(0.1), strip["y"] + 30)
+    assert sum(view().values()) / 2 == pytest.approx(0.1 * length, rel=0.01)
+
+
+def test_hovering_tells_what_a_span_is(show: Open) -> None:
+    page = show(steady_trace(1000))
+    page.evaluate("cbprof.goToStep(41)")
+    text = hover(page, "schedule", 410.7 * MS)
+    for line in ("step\t41", "slot\t1", "start\t410.000 ms", "duration\t1.500 ms", "state\tCPU only 100 %"):
+        assert line in text
+    for line in ("batch\tdecode", "tokens\t32", "requests\t32", "context\t1,440"):
+        assert line in text
+    assert "duration\t6.700 ms" in hover(page, "GPU only", 415 * MS)
+    page.evaluate("cbprof.setView(0, 1e15)")
+    assert "GPU only\t" in hover(page, "states in this pixel", 5000 * MS)
+    assert "spans in this pixel" in hover(page, "wait", 5000 * MS)
+
+
+def test_hostile_names_are_shown_as_text(show: Open) -> None:
+    page = show(hostile_trace())
+    page.evaluate("cbprof.setView(0, 1e15)")
+    for step, name in enumerate(HOSTILE_NAMES):
+        hover(page, f"step\t{step}", (10 * step + 5) * MS)
+        assert page.locator("#tip .name").evaluate("element => element.textContent") == name
+    assert page.evaluate("window.planted") is None
+    assert page.locator("i, main img, #tip img").count() == 0
+    assert "<i>engine</i>" in page.locator("header").inner_text()
+
+
+def test_light_dark_and_print(show: Open) -> None:
+    page = show(steady_trace(30), color_scheme="dark")
+    theme = "document.documentElement.dataset.theme"
+    background = "getComputedStyle(document.body).backgroundColor"
+    assert page.evaluate(theme) == "dark"
+    assert green(page, "overview") == pytest.approx(69, abs=0.5)
+    dark = page.evaluate(background)
+    page.keyboard.press("t")
+    assert page.evaluate(theme) == "light"
+    assert page.evaluate(background) == "rgb(255, 255, 255)" != dark
+    page.keyboard.press("t")
+    page.emulate_media(media="print")
+    page.locator("html[data-theme=light]").wait_for(state="attached")
+    assert page.locator("nav").is_hidden()
+    assert page.locator(".shares").is_visible()
+    assert len(page.pdf()) > 10_000
+
+
+def test_a_phone_shows_all_of_it_without_scrolling_sideways(show: Open) -> None:
+    page = show(steady_trace(300), width=390, device_scale_factor=3, has_touch=True)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    assert green(page, "overview", left=0) == pytest.approx(69, abs=0.3)
+    page.touchscreen.tap(195, page.locator(".detail .overlay").bounding_box()["y"] + 60)  # type: ignore[index]
+    assert page.locator("#tip").is_visible()
+
+
+def test_two_runs_share_one_axis(show: Open) -> None:
+    page = show(steady_trace(100), steady_trace(50))
+    assert page.locator("h2").all_inner_texts() == ["GPU idle 31.0 % of 999.5 ms", "GPU idle 30.9 % of 499.5 ms"]
+    page.evaluate("cbprof.setView(0, 1e15)")
+    assert page.evaluate("cbprof.view().end") == 999.5 * MS
+    assert page.evaluate("cbprof.shares(1).gpu_only") == pytest.approx(50 * 6.7 / 499.5)
+    assert colors(page, ".run:last-child .overview .data") == {}  # half of the strip is empty
+
+
+def test_each_device_has_a_lane(show: Open) -> None:
+    page = show(two_device_trace())
+    assert page.locator("h2").inner_text() == "GPU 0 idle 50.0 %, GPU 1 idle 0.00 % of 40.00 ms"
+    assert page.locator(".shares tbody th").all_inner_texts()[::2] == ["GPU 0, this view", "GPU 1, this view"]
+    assert green(page, "overview") == pytest.approx(50, abs=0.3)
+    assert page.evaluate("cbprof.shares(0, 1).overlap") == 1
+
+
+ONE = [(0, Kind.GPU_COMPUTE, "compute", 0, 5 * MS, -1)]
+HOST_ONLY = [(-1, Kind.CPU_WORK, "schedule", MS, MS, 0), (-1, Kind.CPU_WAIT, "wait", 2 * MS, MS, 0)]
+ONE_STEP = [(-1, Kind.CPU_WORK, "launch", 0, MS, 7), (0, Kind.GPU_COMPUTE, "compute", MS, 3 * MS, 7)]
+INSTANT = [(0, Kind.GPU_COMPUTE, "compute", 5, 0, 0)]
+
+
+@pytest.mark.parametrize(
+    ("spans", "title"),
+    [
+        ([], "Empty trace: no spans"),
+        (ONE, "GPU idle 0.00 % of 5.000 ms"),
+        (HOST_ONLY, "No GPU activity recorded in 2.000 ms"),
+        (ONE_STEP, "GPU idle 25.0 % of 4.000 ms"),
+        (INSTANT, "GPU idle 100.0 % of 1 ns"),
+    ],
+)
+def test_small_traces_give_a_sensible_picture(
+    show: Open, spans: list[tuple[int, Kind, str, int, int, int]], title: str
+) -> None:
+    builder = TraceBuilder()
+    for device, kind, name, start, dur, step in spans:
+        builder.span(builder.lane(Lane("lane", device)), kind, name, start, dur, step=step)
+    trace = builder.build()
+    for page in (show(trace), show(trace, steady_trace(3), width=390)):
+        assert page.locator("h2").first.inner_text() == title
+        assert page.locator("#loading").count() == 0
+        for key in ("0", "+", "n", "p", "1", "ArrowRight", "-", "f", "t"):
+            page.keyboard.press(key)
