@@ -107,9 +107,9 @@ def test_both_loops_make_the_same_batches_when_requests_end_by_length(case: Case
     assert shapes[0] == shapes[1]
 
 
-def test_a_request_longer_than_the_cache_is_refused() -> None:
-    config = EngineConfig(max_batch=1, max_context=64, block_size=16, num_blocks=2)
-    with pytest.raises(UsageError, match=r"request 0 needs 40 tokens .*the cache holds 32"):
+def test_a_request_longer_than_the_longest_context_is_refused() -> None:
+    config = EngineConfig(max_batch=1, max_context=32, block_size=16)
+    with pytest.raises(UsageError, match=r"request 0 needs 40 tokens .*the longest context is 32"):
         Scheduler(config, [Request(0, [1] * 30, 10)])
 
 
@@ -119,6 +119,7 @@ def test_a_request_longer_than_the_cache_is_refused() -> None:
         ({"max_batch": 0}, "max batch is 0: it must be at least 1"),
         ({"max_batch": 9, "max_batch_tokens": 8}, "room for at least one token"),
         ({"num_blocks": -1}, "num blocks is -1"),
+        ({"num_blocks": 4, "max_context": 65}, "4 KV blocks of 16 hold 64 tokens, but one request may need 65"),
     ],
 )
 def test_impossible_limits_are_refused(limits: dict[str, int], message: str) -> None:

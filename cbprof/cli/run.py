@@ -93,14 +93,16 @@ def run(
         num_blocks=blocks,
         seed=seed,
     )
+    if output.is_dir() or not output.name:
+        raise UsageError(f"{output} is a folder: give --output the name of a file")
+    if not output.parent.is_dir():
+        raise UsageError(f"{output}: there is no folder {output.parent}: create it, or choose another --output")
     paths_of: dict[ModeChoice, dict[Mode, Path]] = {
         ModeChoice.sync: {"sync": output},
         ModeChoice.async_: {"async": output},
         ModeChoice.both: {"sync": _with_infix(output, "sync"), "async": _with_infix(output, "async")},
     }
     paths = paths_of[mode]
-    if not output.parent.is_dir():
-        raise UsageError(f"{output}: there is no folder {output.parent}: create it, or choose another --output")
     raise typer.Exit(_serve(config, workload, paths, quiet=quiet))
 
 

@@ -45,6 +45,12 @@ class EngineConfig:
             )
         if self.num_blocks < 0:
             raise UsageError(f"num blocks is {self.num_blocks}: it must be at least 1, or 0 for as many as needed")
+        blocks, size = self.cache_blocks, self.block_size
+        if blocks < self.max_blocks:
+            raise UsageError(
+                f"{blocks} KV blocks of {size} hold {blocks * size} tokens, "
+                f"but one request may need {self.max_context}: give more blocks, or shorten prompts and outputs"
+            )
 
     @property
     def max_blocks(self) -> int:

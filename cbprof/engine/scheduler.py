@@ -57,12 +57,11 @@ class Scheduler:
             self._check_fits(request)
 
     def _check_fits(self, request: Request) -> None:
-        limit = min(self.config.max_context, self.blocks.num_blocks * self.config.block_size)
-        if request.max_length > limit:
+        if request.max_length > self.config.max_context:
             raise UsageError(
                 f"request {request.id} needs {request.max_length} tokens (prompt {request.prompt_length} + "
-                f"{request.max_length - request.prompt_length} new), but the cache holds {limit} for one request: "
-                "shorten it, or raise the maximum context or the number of blocks"
+                f"{request.max_length - request.prompt_length} new), but the longest context is "
+                f"{self.config.max_context}: shorten it, or raise the maximum context"
             )
         if request.prompt_length in (0, request.max_length):
             raise UsageError(f"request {request.id} needs a prompt and at least 1 new token")

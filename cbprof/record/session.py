@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -56,21 +55,33 @@ def record(
     try:
         outcome = engine.serve(requests, mode, tracer, seed=workload.seed)
     except KeyboardInterrupt:
-        pass
+        if not tracer.token_count:
+            raise
     finally:
-        with _close_file_anyway(writer):
-            recorded = tracer.close()
-        final: dict[str, Any] = {
-            "complete": outcome is not None,
-            "tokens": recorded.tokens,
-            "clock_error_ns": recorded.clock_error_ns,
-            "device_error_ns": recorded.device_error_ns,
-            "edges": [asdict(edge) for edge in recorded.edges],
-        }
-        if outcome is not None:
-            final |= {"dropped_tokens": outcome.counters.dropped, "preemptions": outcome.counters.preemptions}
-        path = writer.close(final)
+        _finish(writer, tracer, outcome)
     return RecordedRun(path, outcome)
+
+
+def _finish(writer: TraceWriter, tracer: SpanTracer, outcome: Outcome | None) -> None:
+    """Close the file, whatever has happened, unless it happened before the first token."""
+    try:
+        recorded = tracer.close()
+    except BaseException:
+        writer.close({"complete": False})
+        raise
+    if not recorded.tokens:
+        writer.abandon()
+        return
+    final: dict[str, Any] = {
+        "complete": outcome is not None,
+        "tokens": recorded.tokens,
+        "clock_error_ns": recorded.clock_error_ns,
+        "device_error_ns": recorded.device_error_ns,
+        "edges": [asdict(edge) for edge in recorded.edges],
+    }
+    if outcome is not None:
+        final |= {"dropped_tokens": outcome.counters.dropped, "preemptions": outcome.counters.preemptions}
+    writer.close(final)
 
 
 def _device_clock(device: CudaDevice | HostDevice) -> DeviceClock:
@@ -82,16 +93,6 @@ def _device_clock(device: CudaDevice | HostDevice) -> DeviceClock:
     from cbprof.record.cuda_clock import CudaClock
 
     return CudaClock(device.index)
-
-
-@contextmanager
-def _close_file_anyway(writer: TraceWriter) -> Iterator[None]:
-    """If what was recorded cannot all be written, keep what was."""
-    try:
-        yield
-    except BaseException:
-        writer.close({"complete": False})
-        raise
 
 
 def _metadata(engine: Engine, workload: Workload, mode: Mode) -> dict[str, Any]:

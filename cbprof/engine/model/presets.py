@@ -27,7 +27,7 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
         "vocab_size": 2048,
         "hidden_size": 128,
         "intermediate_size": 384,
-        "num_hidden_layers": 4,
+        "num_hidden_layers": 2,
         "num_attention_heads": 4,
         "num_key_value_heads": 2,
         "head_dim": 32,

@@ -1,0 +1,210 @@
+"""The command line as its users meet it: a process, its output, its exit code and what it leaves on disk."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from trace_samples import small_trace
+
+from cbprof.formats import load, save
+
+pytest.importorskip("torch")
+SMALL = ("--batch", "4", "--prompt-len", "4:8", "--new-tokens", "12", "--device", "host", "--quiet")
+ENDLESS = ("--batch", "2", "--prompt-len", "2", "--new-tokens", "9000", "--device", "host", "--mode", "sync")
+
+
+def cbprof(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "cbprof", *arguments]
+    return subprocess.run(
+        command, cwd=cwd, capture_output=True, text=True, check=False, env={**os.environ, "COLUMNS": "100"}
+    )
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
+    folder = tmp_path_factory.mktemp("both")
+    return folder, cbprof("run", "--mode", "both", *SMALL, cwd=folder)
+
+
+def test_run_serves_both_modes_and_compares_them(both: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+    folder, done = both
+    assert done.returncode == 0, done.stderr
+    assert "tokens: identical" in done.stdout
+    assert "see it: cbprof plot trace.sync.json trace.async.json" in done.stdout
+    assert sorted(path.name for path in folder.iterdir()) == ["trace.async.json", "trace.sync.json"]
+    for mode in ("sync", "async"):
+        trace = load(folder / f"trace.{mode}.json")
+        assert (trace.mode, trace.complete, trace.meta["tokens"]) == (mode, True, 48)
+        assert len(trace.steps) == 12
+
+
+def test_the_traces_of_a_run_open_in_every_command(both: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+    folder, _ = both
+    report = cbprof("report", "trace.sync.json", cwd=folder)
+    assert report.returncode == 0
+    assert "GPU idle" in report.stdout
+    numbers = json.loads(cbprof("report", "trace.async.json", "--json", cwd=folder).stdout)
+    assert numbers["schema"] == 1
+    assert numbers["mode"] == "async"
+    assert 0 < numbers["devices"][0]["idle_pct"] < 100
+    plot = cbprof("plot", "trace.sync.json", "trace.async.json", "--no-open", cwd=folder)
+    assert plot.stdout == "wrote trace.html\n"
+    assert "<html" in (folder / "trace.html").read_text()
+    (folder / "trace.html").unlink()
+
+
+@pytest.fixture
+def long_run(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """A run in its own process group that has written some of its trace."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "cbprof", "run", *ENDLESS, "-o", "long.json"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    part = tmp_path / "long.json.part"
+    while process.poll() is None and not (part.exists() and part.stat().st_size > 20_000):
+        pass
+    yield process
+    if process.poll() is None:
+        process.kill()
+    process.communicate()
+
+
+def children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def test_ctrl_c_keeps_the_trace_so_far(long_run: subprocess.Popen[str], tmp_path: Path) -> None:
+    (device,) = children(long_run.pid)
+    os.killpg(long_run.pid, signal.SIGINT)
+    output, errors = long_run.communicate(timeout=60)
+    assert long_run.returncode == 130, errors
+    assert "interrupted: long.json holds the run so far" in output
+    assert "Traceback" not in errors
+    trace = load(tmp_path / "long.json")
+    assert not trace.complete
+    assert len(trace) > 100
+    assert not Path(f"/proc/{device}").exists()
+
+
+def test_a_killed_run_leaves_a_part_that_can_be_read(long_run: subprocess.Popen[str], tmp_path: Path) -> None:
+    (device,) = children(long_run.pid)
+    descriptor = os.pidfd_open(device)
+    long_run.kill()
+    long_run.wait()
+    assert select.select([descriptor], [], [], 60)[0], "the device process outlived its parent"
+    os.close(descriptor)
+    assert not (tmp_path / "long.json").exists()
+    trace = load(tmp_path / "long.json.part")
+    assert not trace.complete
+    assert len(trace) > 100
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message", "code"),
+    [
+        (["--batch", "0"], "0 requests: there must be at least 1", 2),
+        (["--batch", "0", "--requests", "1"], "max batch is 0: it must be at least 1", 2),
+        (["--new-tokens", "0"], "new tokens is 0:0: it must be at least 1", 2),
+        (["--prompt-len", "many"], "'many' is not a length", 2),
+        (
+            ["--prompt-len", "900", "--blocks", "4"],
+            "4 KV blocks of 16 hold 64 tokens, but one request may need 1156",
+            2,
+        ),
+        (["--device", "tpu"], "unknown device 'tpu': use auto, cuda or host", 2),
+        (["--model", "gpt-9"], "unknown model 'gpt-9'", 2),
+        (["-o", "no/such/folder/t.json"], "there is no folder no/such/folder", 2),
+        (["-o", "."], ". is a folder: give --output the name of a file", 2),
+    ],
+)
+def test_bad_requests_are_one_clear_line(arguments: list[str], message: str, code: int, tmp_path: Path) -> None:
+    done = cbprof("run", "--device", "host", *arguments, cwd=tmp_path)
+    assert done.returncode == code, done.stderr
+    assert message in " ".join(done.stderr.split())
+    assert "Traceback" not in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_no_cuda_where_cuda_was_asked_for(tmp_path: Path) -> None:
+    import torch
+
+    if torch.cuda.is_available():
+        pytest.skip("there is a CUDA device")
+    done = cbprof("run", "--device", "cuda", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "torch sees no CUDA device: use --device host" in done.stderr
+
+
+@pytest.mark.parametrize("verb", ["report", "plot"])
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("empty.json", b""),
+        ("text.json", b"hello, this is not JSON"),
+        ("other.json", b'{"answer": 42}'),
+        ("cut.json", b'{"displayTimeUnit": "ms", "cbprof": {"schema": 1'),
+        ("newer.json", b'{"cbprof": {"schema": 99}, "traceEvents": []}'),
+        ("broken.json.gz", gzip.compress(b'{"cbprof":')[:12]),
+    ],
+)
+def test_bad_files_are_one_clear_line(verb: str, name: str, content: bytes, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(content)
+    done = cbprof(verb, name, *(["--no-open"] if verb == "plot" else []), cwd=tmp_path)
+    assert done.returncode == 3
+    assert done.stderr.startswith("cbprof: ")
+    assert done.stderr.count("\n") == 1
+    assert name in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_a_missing_file_is_one_clear_line(tmp_path: Path) -> None:
+    done = cbprof("report", "nowhere.json", cwd=tmp_path)
+    assert (done.returncode, done.stderr.count("\n")) == (3, 1)
+    assert "nowhere.json" in done.stderr
+
+
+WITHOUT_TORCH = (
+    "import sys\n"
+    "for name in ('torch', 'transformers'): sys.modules[name] = None\n"
+    "import cbprof\n"
+    "from cbprof.cli.main import main\n"
+    "main()\n"
+)
+
+
+@pytest.mark.parametrize("verb", ["report", "plot"])
+def test_reading_needs_no_torch(verb: str, tmp_path: Path) -> None:
+    save(small_trace(), tmp_path / "t.json")
+    arguments = [verb, "t.json", *(["--no-open"] if verb == "plot" else [])]
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_TORCH, *arguments], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_running_without_torch_says_how_to_install_it(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_TORCH, "run"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert "pip install 'cbprof[engine]'" in done.stderr
+
+
+def test_help_shows_examples(tmp_path: Path) -> None:
+    for verb in ("run", "report", "plot"):
+        done = cbprof(verb, "--help", cwd=tmp_path)
+        assert done.returncode == 0
+        assert f"cbprof {verb}" in done.stdout.split("Examples:")[1]
