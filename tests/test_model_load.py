@@ -46,13 +46,17 @@ def test_spec_and_facts_need_no_torch_and_travel() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "parameters", "kv_bytes"),
-    [("llama-1b", 1_235_814_400, 32_768), ("llama-8b", 8_030_261_248, 131_072), ("qwen3-8b", 8_190_735_360, 147_456)],
+    ("name", "parameters", "looked_up", "kv_bytes"),
+    [
+        ("llama-1b", 1_235_814_400, 0, 32_768),
+        ("llama-8b", 8_030_261_248, 128_256 * 4096, 131_072),
+        ("qwen3-8b", 8_190_735_360, 151_936 * 4096, 147_456),
+    ],
 )
-def test_presets_have_the_published_sizes(name: str, parameters: int, kv_bytes: int) -> None:
+def test_presets_have_the_published_sizes(name: str, parameters: int, looked_up: int, kv_bytes: int) -> None:
     facts = describe(ModelSpec(name, "bfloat16"))
     assert facts.parameters == parameters
-    assert facts.weight_bytes == 2 * parameters
+    assert facts.step_weight_bytes == 2 * (parameters - looked_up)
     assert facts.kv_bytes_per_token == kv_bytes
     assert facts.stop_tokens == ()
 
