@@ -525,7 +525,6 @@ def test_the_real_model_gives_the_tokens_that_it_gives_in_process() -> None:
         "input_ids": [11, 22, 33, 44, 55, 0, 0, 0],
         "carry": [-1] * 8,
         "positions": [0, 1, 2, 3, 4, 0, 0, 0],
-        "row": [0, 0, 0, 0, 0, 1, 1, 1],
         "write_at": [12, 13, 14, 15, 4, 16, 16, 16],
         "query_start": [0, 5, 5],
         "context": [5, 0],

@@ -54,6 +54,8 @@ def facts(model: PreTrainedModel, spec: ModelSpec) -> ModelFacts:
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // heads
     parameters = sum(parameter.numel() for parameter in model.parameters())
     itemsize = dtype_of(spec).itemsize
+    embedding, head = model.get_input_embeddings(), model.get_output_embeddings()
+    looked_up = 0 if embedding.weight is head.weight else embedding.weight.numel()
     stop = config.eos_token_id if spec.name not in PRESETS else None
     return ModelFacts(
         name=spec.name,
@@ -66,7 +68,7 @@ def facts(model: PreTrainedModel, spec: ModelSpec) -> ModelFacts:
         head_dim=head_dim,
         max_context=config.max_position_embeddings,
         parameters=parameters,
-        weight_bytes=parameters * itemsize,
+        step_weight_bytes=(parameters - looked_up) * itemsize,
         kv_bytes_per_token=2 * config.num_hidden_layers * kv_heads * head_dim * itemsize,
         stop_tokens=() if stop is None else tuple(stop) if isinstance(stop, list) else (stop,),
     )

@@ -11,16 +11,24 @@ DTYPES: tuple[DtypeName, ...] = get_args(DtypeName)
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """What the user asked for. ``name`` is a preset, a local folder, or a hub id; ``seed`` is for random weights."""
+    """What the user asked for. ``name`` is a preset, a local folder, or a hub id; ``seed`` is for random weights.
+
+    ``fuse``: run the model in its lean form, where there is one.
+    """
 
     name: str
     dtype: DtypeName = "float32"
     seed: int = 0
+    fuse: bool = True
 
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """The sizes of a model. ``kv_bytes_per_token`` is the KV cache of one token over all layers."""
+    """The sizes of a model.
+
+    ``step_weight_bytes`` is what one step must read of the weights: all but an embedding that is not also the head.
+    ``kv_bytes_per_token`` is the KV cache of one token over all layers.
+    """
 
     name: str
     architecture: str
@@ -32,7 +40,7 @@ class ModelFacts:
     head_dim: int
     max_context: int
     parameters: int
-    weight_bytes: int
+    step_weight_bytes: int
     kv_bytes_per_token: int
     stop_tokens: tuple[int, ...]
     """Ids that end a request, as the model's own configuration names them; empty for the presets."""
