@@ -5,9 +5,6 @@ Without a CUDA device the Triton kernels run in Triton's interpreter, which exec
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -16,13 +13,12 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from model_batches import LAYOUT, NUM_BLOCKS, Row, pack  # noqa: E402
+from triton_interpreter import DEVICE, kernel_modules  # noqa: E402
 
 from cbprof.engine.layout import SlotLayout  # noqa: E402
 from cbprof.engine.model.inputs import StepInputs, view  # noqa: E402
 from cbprof.engine.model.torch_attention import TorchAttention  # noqa: E402
 
-HAS_TRITON = importlib.util.find_spec("triton") is not None
-DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 BLOCKS = [31, 4, 17, 0, 39, 22, 8, 13, 27, 2, 35, 19]
 
 BATCHES: dict[str, dict[int, tuple[int, int]]] = {
@@ -84,43 +80,21 @@ def test_torch_attention(lengths: dict[int, tuple[int, int]], heads: int, kv_hea
         torch.testing.assert_close(got.cpu(), expected(inputs, query, keys, values, 0.3), rtol=0, atol=1e-12)
 
 
-def _forget_triton(patch: pytest.MonkeyPatch) -> None:
-    """Triton's own library is made for the interpreter or the compiler when imported, which others may have done."""
-    for name in list(sys.modules):
-        if name.split(".")[0] == "triton" and not name.startswith("triton._C"):
-            patch.delitem(sys.modules, name)
+@pytest.fixture
+def triton_attention() -> Any:
+    return kernel_modules().attention
 
 
-def _accept_recent_numpy(patch: pytest.MonkeyPatch) -> None:
-    """Triton 3.6's interpreter takes ``int()`` of an array of one element, which numpy 2.4 no longer allows."""
-    from triton.runtime import interpreter
-
-    patch_tensor = interpreter._patch_lang_tensor
-
-    def patch_tensor_and_index(tensor: Any, scope: Any) -> None:
-        patch_tensor(tensor, scope)
-        scope.set_attr(tensor, "__index__", lambda self: self.handle.data.item())
-
-    patch.setattr(interpreter, "_patch_lang_tensor", patch_tensor_and_index)
-
-
-@pytest.fixture(scope="module")
-def triton_attention() -> Iterator[Any]:
-    if not HAS_TRITON:
-        pytest.skip("triton is not installed")
-    with pytest.MonkeyPatch.context() as patch:
-        if DEVICE.type == "cpu":
-            patch.setenv("TRITON_INTERPRET", "1")
-            _forget_triton(patch)
-            _accept_recent_numpy(patch)
-        from cbprof.engine.model import triton_attention
-
-        yield triton_attention
+def no_arrivals() -> Any:
+    return torch.zeros(LAYOUT.max_tokens + LAYOUT.max_requests + 1, 2, dtype=torch.int32, device=DEVICE)
 
 
 def triton_call(module: Any, inputs: StepInputs, qkv: tuple[Any, Any, Any], tile: int, splits: int) -> Any:
     tables = (inputs.query_start, inputs.context, inputs.block_table)
-    return module.paged_attention(*qkv, *tables, LAYOUT.block_size, 0.3, tile, splits)
+    arrived = no_arrivals()
+    out = module.paged_attention(*qkv, *tables, arrived, LAYOUT.block_size, 0.3, tile, splits)
+    assert arrived.count_nonzero() == 0
+    return out
 
 
 @pytest.mark.parametrize("lengths", BATCHES.values(), ids=BATCHES)
@@ -171,7 +145,9 @@ def test_the_operator_is_sound(triton_attention: Any) -> None:
     inputs = batch(BATCHES["decodes and chunks"], padding=1)
     qkv = tensors(len(inputs.input_ids), 4, 2, 16, torch.float32)
     tables = (inputs.query_start, inputs.context, inputs.block_table)
-    torch.library.opcheck(triton_attention.paged_attention, (*qkv, *tables, LAYOUT.block_size, 0.3, 16, 2))
+    torch.library.opcheck(
+        triton_attention.paged_attention, (*qkv, *tables, no_arrivals(), LAYOUT.block_size, 0.3, 16, 2)
+    )
 
 
 @pytest.mark.parametrize(

@@ -19,20 +19,22 @@ class EngineConfig:
 
     ``max_batch`` requests and ``max_batch_tokens`` tokens at most go into one step, and at most ``prefill_chunk``
     tokens of any one request. The KV cache has ``num_blocks`` blocks of ``block_size`` tokens; 0 means as many as
-    ``max_batch`` requests of ``max_context`` tokens need.
+    ``max_batch`` requests of ``max_context`` tokens need. ``fuse``: merged projections and fused small kernels, where
+    the model's family has them.
     """
 
     model: str = "tiny"
     dtype: str = "auto"
     device: str = "auto"
-    max_batch: int = 16
+    max_batch: int = 8
     max_batch_tokens: int = 2048
     prefill_chunk: int = 2048
-    max_context: int = 512
+    max_context: int = 1024
     block_size: int = 16
     num_blocks: int = 0
     slots: int = 2
     seed: int = 0
+    fuse: bool = True
 
     def __post_init__(self) -> None:
         for name in ("max_batch", "max_batch_tokens", "prefill_chunk", "max_context", "block_size", "slots"):

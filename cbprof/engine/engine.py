@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
@@ -23,10 +24,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run left behind: the tokens of each request, and the counters."""
+    """What a run left behind: the tokens of each request, the counters, and how long the loop took."""
 
     tokens: dict[int, list[int]]
     counters: Counters
+    wall_ns: int
 
 
 class Engine:
@@ -53,11 +55,13 @@ class Engine:
         """Serve all ``requests`` and return their tokens. ``seed`` is the sampling seed."""
         requests = list(requests)
         run = prepare_run(self.config, self.device, requests, mode, seed=seed, hooks=hooks)
+        started = time.perf_counter_ns()
         try:
             (run_sync if mode == "sync" else run_async)(run)
         finally:
             self.device.synchronize()
-        return Outcome({request.id: request.generated for request in requests}, run.scheduler.counters)
+        wall_ns = time.perf_counter_ns() - started
+        return Outcome({request.id: request.generated for request in requests}, run.scheduler.counters, wall_ns)
 
     def close(self) -> None:
         self.device.close()
@@ -92,7 +96,7 @@ def _resolved(config: EngineConfig) -> EngineConfig:
 def _open_device(config: EngineConfig) -> CudaDevice | HostDevice:
     from cbprof.engine.model.spec import DtypeName, ModelSpec
 
-    spec = ModelSpec(name=config.model, dtype=cast(DtypeName, config.dtype), seed=config.seed)
+    spec = ModelSpec(name=config.model, dtype=cast(DtypeName, config.dtype), seed=config.seed, fuse=config.fuse)
     if config.device == "cuda":
         from cbprof.engine.devices.cuda import CudaDevice
 

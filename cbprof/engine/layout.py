@@ -76,6 +76,11 @@ class SlotLayout:
         return fields
 
     @property
+    def max_context(self) -> int:
+        """Most tokens that the block table of one request can name."""
+        return self.max_blocks * self.block_size
+
+    @property
     def input_size(self) -> int:
         """Length of the input buffer in int32 elements."""
         last = list(self.fields.values())[-1]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import numpy as np
-
-from cbprof.engine.request import Request
 from cbprof.errors import UsageError
+
+if TYPE_CHECKING:
+    from cbprof.engine.request import Request
 
 
 @dataclass(frozen=True)
@@ -18,9 +19,9 @@ class Workload:
     that all are there at the start. ``temperature`` 0 is greedy. Prompts are random token ids.
     """
 
-    requests: int = 16
+    requests: int = 8
     prompt_len: tuple[int, int] = (32, 32)
-    new_tokens: tuple[int, int] = (128, 128)
+    new_tokens: tuple[int, int] = (512, 512)
     rate: float = 0.0
     temperature: float = 1.0
     stop_tokens: tuple[int, ...] = ()
@@ -48,6 +49,10 @@ class Workload:
 
     def make_requests(self, vocab_size: int) -> list[Request]:
         """Fresh requests; the same ones on every call."""
+        import numpy as np
+
+        from cbprof.engine.request import Request
+
         rng = np.random.default_rng(self.seed)
         prompt_lens = rng.integers(*self.prompt_len, size=self.requests, endpoint=True)
         new_tokens = rng.integers(*self.new_tokens, size=self.requests, endpoint=True)

@@ -13,6 +13,7 @@ from cbprof.engine.engine import Engine, Outcome
 from cbprof.engine.workload import Workload
 from cbprof.formats import TraceWriter
 from cbprof.record.clock import DeviceClock
+from cbprof.record.cupti import CuptiWindow
 from cbprof.record.host_clock import HostClock
 from cbprof.record.tracer import SpanTracer
 
@@ -39,10 +40,12 @@ def record(
     mode: Mode,
     path: Path,
     *,
+    cupti: tuple[int, int] | None = None,
     watch: Callable[[SpanTracer], None] | None = None,
 ) -> RecordedRun:
     """Serve ``workload`` in ``mode`` and write its trace to ``path`` while it runs.
 
+    ``cupti`` (first, last) puts those steps under torch.profiler as well, whose trace goes to ``NAME.cupti.json.gz``.
     ``watch`` gets the tracer before the run starts, to show progress. Ctrl-C ends the run early and keeps the trace so
     far, with ``complete`` false; so does an error, which is then raised again.
     """
@@ -51,18 +54,39 @@ def record(
     tracer = SpanTracer(writer, _device_clock(engine.device)).start()
     if watch is not None:
         watch(tracer)
+    window = None if cupti is None else CuptiWindow(tracer, *cupti)
     outcome = None
     try:
-        outcome = engine.serve(requests, mode, tracer, seed=workload.seed)
+        outcome = engine.serve(requests, mode, window or tracer, seed=workload.seed)
     except KeyboardInterrupt:
         if not tracer.token_count:
             raise
     finally:
-        _finish(writer, tracer, outcome)
+        profiled = None if window is None else _save_cupti(window, tracer, path)
+        _finish(writer, tracer, outcome, profiled)
     return RecordedRun(path, outcome)
 
 
-def _finish(writer: TraceWriter, tracer: SpanTracer, outcome: Outcome | None) -> None:
+def cupti_path(path: Path) -> Path:
+    """``trace.json`` has its CUPTI window in ``trace.cupti.json.gz``, beside it."""
+    return path.with_name(path.name.removesuffix(".gz").removesuffix(".json") + ".cupti.json.gz")
+
+
+def _save_cupti(window: CuptiWindow, tracer: SpanTracer, path: Path) -> dict[str, Any] | None:
+    """Write the profiler's trace, and say for the metadata where it is and when it was taken."""
+    window.stop()
+    if window.started_ns is None or window.stopped_ns is None:
+        return None
+    window.save(cupti_path(path))
+    return {
+        "file": cupti_path(path).name,
+        "steps": [window.first, window.last],
+        "start_ns": window.started_ns - tracer.origin_ns,
+        "end_ns": window.stopped_ns - tracer.origin_ns,
+    }
+
+
+def _finish(writer: TraceWriter, tracer: SpanTracer, outcome: Outcome | None, profiled: dict[str, Any] | None) -> None:
     """Close the file, whatever has happened, unless it happened before the first token."""
     try:
         recorded = tracer.close()
@@ -81,6 +105,8 @@ def _finish(writer: TraceWriter, tracer: SpanTracer, outcome: Outcome | None) ->
     }
     if outcome is not None:
         final |= {"dropped_tokens": outcome.counters.dropped, "preemptions": outcome.counters.preemptions}
+    if profiled is not None:
+        final["cupti"] = profiled
     writer.close(final)
 
 

@@ -43,3 +43,9 @@ def fill_idle(buffer: torch.Tensor, layout: SlotLayout, scratch: int) -> None:
     idle = view(buffer, layout, layout.max_tokens)
     idle.carry.fill_(-1)
     idle.write_at.fill_(scratch)
+
+
+def known_ids(inputs: StepInputs, previous: torch.Tensor) -> torch.Tensor:
+    """The token ids ``[bucket]``, those carried over read from ``previous``, the output ``[R]`` of the slot before."""
+    carried = previous[inputs.carry.clamp(min=0)]
+    return torch.where(inputs.carry >= 0, carried, inputs.input_ids)

@@ -52,14 +52,19 @@ class PagedCache:
         self.token_shape = shape[3:]
         self._layers = list(torch.zeros(shape, dtype=dtype, device=device))
 
+    def layer(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """All keys and values of a layer, ``[KV slots, kv_heads, head_dim]`` each."""
+        keys, values = self._layers[index]
+        return keys, values
+
     def write(
         self, layer: int, at: torch.Tensor, key: torch.Tensor, value: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Put ``key`` and ``value`` ``[T, kv_heads, head_dim]`` into KV slots ``at`` (int64 ``[T]``) of ``layer``.
 
-        Returns all keys and values of the layer, ``[KV slots, kv_heads, head_dim]`` each.
+        Returns :meth:`layer`.
         """
-        keys, values = self._layers[layer]
+        keys, values = self.layer(layer)
         keys.index_copy_(0, at, key)
         values.index_copy_(0, at, value)
         return keys, values

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 
 from cbprof.engine.layout import SlotLayout
-from cbprof.engine.model.inputs import StepInputs, fill_idle, view
+from cbprof.engine.model.decoder import decoder_for
+from cbprof.engine.model.inputs import fill_idle, view
 from cbprof.engine.model.load import dtype_of, facts, load
-from cbprof.engine.model.paged import Attention, PagedCache, PagedStep
+from cbprof.engine.model.paged import Attention, PagedCache
 from cbprof.engine.model.sampling import sample, vocabulary_hashes
 from cbprof.engine.model.spec import ModelSpec
 from cbprof.errors import UsageError
@@ -28,8 +31,9 @@ class Runner:
     ) -> None:
         if device.type != "cpu" and spec.dtype == "float64":
             raise UsageError("float64 runs on the CPU only; use --device cpu, or float32, bfloat16 or float16")
-        self._model = load(spec, device)
-        self.facts = facts(self._model, spec)
+        model = load(spec, device)
+        self.facts = facts(model, spec)
+        self._decoder = decoder_for(model, layout, fuse=spec.fuse)
         self._layout = layout
         self._cache = PagedCache(
             layers=self.facts.layers,
@@ -41,6 +45,7 @@ class Runner:
             device=device,
         )
         self._attention = self._attention_for(device)
+        self._sample = _sampling_for(spec, device)
         self._vocabulary = vocabulary_hashes(self.facts.vocab_size, device)
         # Outside any graph pool, whose memory later captures use again: one slot's tokens must outlive another's step.
         self.inputs = [torch.zeros(layout.input_size, dtype=torch.int32, device=device) for _ in range(slots)]
@@ -57,27 +62,13 @@ class Runner:
         """
         inputs = view(self.inputs[slot], self._layout, bucket)
         logits = self.logits(slot, bucket)
-        self.outputs[slot].copy_(sample(logits, inputs.temperature, inputs.noise_key, self._vocabulary))
+        self.outputs[slot].copy_(self._sample(logits, inputs.temperature, inputs.noise_key, self._vocabulary))
 
     @torch.inference_mode()
     def logits(self, slot: int, bucket: int) -> torch.Tensor:
         """The forward pass of a step: logits ``[R, V]`` of each row's ``sample_at`` token; the head sees no other."""
         inputs = view(self.inputs[slot], self._layout, bucket)
-        output = self._model(
-            input_ids=self._known_ids(inputs, slot)[None],
-            position_ids=inputs.positions[None],
-            use_cache=False,
-            logits_to_keep=inputs.sample_at.long(),
-            paged=PagedStep(self._cache, inputs.write_at.long(), self._attention.plan(inputs)),
-        )
-        logits: torch.Tensor = output.logits[0]
-        return logits
-
-    def _known_ids(self, inputs: StepInputs, slot: int) -> torch.Tensor:
-        """The token ids ``[bucket]``, those carried over read from the output of the slot before."""
-        previous = self.outputs[slot - 1]
-        carried = previous[inputs.carry.clamp(min=0)]
-        return torch.where(inputs.carry >= 0, carried, inputs.input_ids)
+        return self._decoder.logits(inputs, self.outputs[slot - 1], self._cache, self._attention.plan(inputs))
 
     def _attention_for(self, device: torch.device) -> Attention:
         group = self.facts.heads // self.facts.kv_heads
@@ -88,3 +79,12 @@ class Runner:
         from cbprof.engine.model.triton_attention import TritonAttention
 
         return TritonAttention(self._layout, kv_heads=self.facts.kv_heads, device=device)
+
+
+def _sampling_for(spec: ModelSpec, device: torch.device) -> Callable[..., torch.Tensor]:
+    """:func:`~cbprof.engine.model.sampling.sample`, or the kernels that draw the same tokens."""
+    if device.type == "cpu" or not spec.fuse:
+        return sample
+    from cbprof.engine.model.triton_sampling import sample as sample_in_kernels
+
+    return sample_in_kernels

@@ -9,7 +9,7 @@ import triton
 
 from cbprof.engine.layout import SlotLayout
 from cbprof.engine.model.inputs import StepInputs
-from cbprof.engine.model.triton_kernels import attend_to_split, join_splits
+from cbprof.engine.model.triton_kernels import attend
 
 _KEYS_A_TURN = 64
 _MIN_SPLIT = 256
@@ -25,16 +25,21 @@ class TritonAttention:
     def __init__(self, layout: SlotLayout, *, kv_heads: int, device: torch.device) -> None:
         self._layout = layout
         self._splits = split_count(layout, kv_heads, _multiprocessors(device))
+        # One for all layers, slots and buckets: their kernels run one after the other, and each leaves it all zero.
+        self._arrived = torch.zeros(
+            layout.max_tokens + layout.max_requests + 1, kv_heads, dtype=torch.int32, device=device
+        )
 
     def plan(self, inputs: StepInputs) -> "_Plan":
-        return _Plan(inputs, self._layout, self._splits)
+        return _Plan(inputs, self._layout, self._splits, self._arrived)
 
 
 class _Plan:
     """An :class:`~cbprof.engine.model.paged.Attend` for one bucket of one slot."""
 
-    def __init__(self, inputs: StepInputs, layout: SlotLayout, splits: int) -> None:
+    def __init__(self, inputs: StepInputs, layout: SlotLayout, splits: int, arrived: torch.Tensor) -> None:
         self._inputs, self._block_size, self._splits = inputs, layout.block_size, splits
+        self._arrived = arrived
         # A bucket no larger than the number of rows is for decodes: a small tile wastes least on one token a row.
         decodes = len(inputs.input_ids) <= layout.max_requests
         self._tile = _DECODE_TILE if decodes else _PREFILL_TILE
@@ -48,6 +53,7 @@ class _Plan:
             at.query_start,
             at.context,
             at.block_table,
+            self._arrived,
             self._block_size,
             scale,
             self._tile,
@@ -68,7 +74,7 @@ def _multiprocessors(device: torch.device) -> int:
     return int(torch.cuda.get_device_properties(device).multi_processor_count) if device.type == "cuda" else 1
 
 
-@torch.library.custom_op("cbprof::paged_attention", mutates_args=())
+@torch.library.custom_op("cbprof::paged_attention", mutates_args=("arrived",))
 def paged_attention(
     query: torch.Tensor,
     keys: torch.Tensor,
@@ -76,6 +82,7 @@ def paged_attention(
     query_start: torch.Tensor,
     context: torch.Tensor,
     block_table: torch.Tensor,
+    arrived: torch.Tensor,
     block_size: int,
     scale: float,
     tile: int,
@@ -85,7 +92,8 @@ def paged_attention(
 
     ``query`` is ``[T, heads, head_dim]`` with any strides but a last one of 1; ``keys`` and ``values`` are contiguous
     ``[KV slots, kv_heads, head_dim]``; ``query_start`` ``[R + 1]``, ``context`` ``[R]`` and ``block_table`` ``[R, B]``
-    are int32. ``tile`` is the rows of a program's query matrix, ``splits`` the stretches of a context, both powers of
+    are int32. ``arrived`` (int32, a count for each tile and KV head, at most ``[T + R + 1, kv_heads]``) is zero before
+    and after. ``tile`` is the rows of a program's query matrix, ``splits`` the stretches of a context, both powers of
     2. Returns ``[T, heads, head_dim]``, contiguous; tokens past ``query_start[R]`` get 0.
     """
     tokens, heads, head_dim = query.shape
@@ -98,18 +106,21 @@ def paged_attention(
     partial = torch.empty(tokens, heads, splits, head_dim, dtype=torch.float32, device=query.device)
     weight = torch.empty(tokens, heads, splits, dtype=torch.float32, device=query.device)
     out = torch.empty(tokens, heads, head_dim, dtype=query.dtype, device=query.device)
-    attend_to_split[(tokens // tile_tokens + rows, kv_heads, splits)](
+    attend[(tokens // tile_tokens + rows + 1, kv_heads, splits)](
         query,
         keys,
         values,
         query_start,
         context,
         block_table,
+        out,
         partial,
         weight,
+        arrived,
         scale * 1.4426950408889634,  # log2(e): exp2 is the one exponential that the hardware has
         query.stride(0),
         query.stride(1),
+        tokens,
         rows,
         max_blocks,
         KV_HEADS=kv_heads,
@@ -123,9 +134,6 @@ def paged_attention(
         SPLITS=splits,
         MIN_SPLIT=_MIN_SPLIT,
         num_warps=4,
-    )
-    join_splits[(tokens, heads)](
-        partial, weight, out, query_start, rows, HEAD=head_dim, PADDED_HEAD=padded_head, SPLITS=splits, num_warps=1
     )
     return out
 

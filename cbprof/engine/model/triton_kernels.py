@@ -1,13 +1,15 @@
 # mypy: disable-error-code="misc, no-untyped-def, no-untyped-call, untyped-decorator"
 # ruff: noqa: N803, PLR0915
-"""The two Triton kernels of paged attention. Names in capitals are constants of a compiled kernel.
+"""The Triton kernel of paged attention. Names in capitals are constants of a compiled kernel.
 
-A program of the first kernel computes a *tile* (some consecutive tokens of one row, with all the heads that share one
-KV head) against one *split* (a stretch of that row's context). The second joins the splits, as in Flash-Decoding.
+A program computes a *tile* (some consecutive tokens of one row, with all the heads that share one KV head) against one
+*split* (a stretch of that row's context). Of the programs of a tile, the one that ends last joins the splits, as in
+Flash-Decoding; a context so short that it has one split needs no joining, and the programs of splits beyond a tile's
+context return at once.
 
 Row ``r`` gets the tiles from ``query_start[r] // TILE_TOKENS + r`` on. It needs ``ceil(tokens / TILE_TOKENS)``, which
-never reaches into those of the next row, and ``bucket // TILE_TOKENS + R`` suffice for any rows. So the grid is fixed:
-a program finds its row by bisection, and one past the end of its row returns at once.
+never reaches into those of the next row; padding is one row more. So ``bucket // TILE_TOKENS + R + 1`` tiles suffice
+for any rows, and the grid is fixed: a program finds its row by bisection, and returns if it is past the row's end.
 """
 
 import triton
@@ -15,18 +17,21 @@ import triton.language as tl
 
 
 @triton.jit
-def attend_to_split(
+def attend(
     query,
     keys,
     values,
     query_start,
     context,
     block_table,
+    out,
     partial,
     weight,
+    arrived,
     scale,
     query_token_stride,
     query_head_stride,
+    tokens,
     rows,
     max_blocks,
     KV_HEADS: tl.constexpr,
@@ -40,13 +45,14 @@ def attend_to_split(
     SPLITS: tl.constexpr,
     MIN_SPLIT: tl.constexpr,
 ):
-    """Online softmax of one tile against one split; leaves the mean value and log2 of the summed weights."""
+    """Online softmax of one tile against one split, and the joining. ``arrived`` counts the splits of each tile that
+    are done, and is all zero before and after."""
     tile = tl.program_id(0)
     kv_head = tl.program_id(1)
     split = tl.program_id(2)
 
     low = 0
-    high = rows
+    high = rows + 1
     while low < high:
         middle = (low + high) // 2
         if tl.load(query_start + middle) // TILE_TOKENS + middle <= tile:
@@ -55,7 +61,8 @@ def attend_to_split(
             high = middle
     row = low - 1
     row_start = tl.load(query_start + row)
-    row_tokens = tl.load(query_start + row + 1) - row_start
+    row_end = tl.load(query_start + row + 1, mask=row < rows, other=tokens)
+    row_tokens = row_end - row_start
     first = (tile - row_start // TILE_TOKENS - row) * TILE_TOKENS
     if first >= row_tokens:
         return
@@ -69,16 +76,25 @@ def attend_to_split(
     head = kv_head * GROUP + member
     column = tl.arange(0, PADDED_HEAD)
     in_head = column < HEAD
+    line_at = packed * (KV_HEADS * GROUP) + head
+    out_at = out + line_at[:, None] * HEAD + column[None, :]
+    stored = lives[:, None] & in_head[None, :]
+    if row == rows:  # padding
+        tl.store(out_at, tl.zeros([TILE_TOKENS * PADDED_GROUP, PADDED_HEAD], out.dtype.element_ty), mask=stored)
+        return
 
     start = tl.load(context + row) - row_tokens  # position of the row's first token in this batch
     position = start + token
     end = start + tl.minimum(first + TILE_TOKENS, row_tokens)  # no token of the tile sees a key from here on
     span = tl.maximum(tl.cdiv(tl.cdiv(end, SPLITS), KEYS) * KEYS, MIN_SPLIT)
+    splits = tl.cdiv(end, span)
+    if split >= splits:
+        return
     split_start = split * span
     split_end = tl.minimum(split_start + span, end)
 
     query_at = packed[:, None] * query_token_stride + head[:, None] * query_head_stride + column[None, :]
-    q = tl.load(query + query_at, mask=lives[:, None] & in_head[None, :], other=0.0)
+    q = tl.load(query + query_at, mask=stored, other=0.0)
     highest = tl.full([TILE_TOKENS * PADDED_GROUP], -float("inf"), tl.float32)
     total = tl.zeros([TILE_TOKENS * PADDED_GROUP], tl.float32)
     mean = tl.zeros([TILE_TOKENS * PADDED_GROUP, PADDED_HEAD], tl.float32)
@@ -104,43 +120,31 @@ def attend_to_split(
         mean = mean * shrink[:, None] + tl.dot(p.to(v.dtype), v, input_precision="ieee")
         highest = new_highest
 
-    # A token that sees no key of the split has highest = -inf, and so a weight that the join leaves out.
+    # A token that sees no key of the split has highest = -inf and mean = 0, and so no part in the joining.
     total = tl.where(total > 0, total, 1.0)
-    weight_at = (packed * (KV_HEADS * GROUP) + head) * SPLITS + split
-    tl.store(weight + weight_at, highest + tl.log2(total), mask=lives)
-    if split_start < split_end:
-        mean_at = weight_at[:, None] * HEAD + column[None, :]
-        tl.store(partial + mean_at, mean / total[:, None], mask=lives[:, None] & in_head[None, :])
-
-
-@triton.jit
-def join_splits(
-    partial,
-    weight,
-    out,
-    query_start,
-    rows,
-    HEAD: tl.constexpr,
-    PADDED_HEAD: tl.constexpr,
-    SPLITS: tl.constexpr,
-):
-    """The splits' means of one token and head, weighted; 0 for padding tokens, which no tile has computed."""
-    token = tl.program_id(0)
-    head = tl.program_id(1)
-    column = tl.arange(0, PADDED_HEAD)
-    in_head = column < HEAD
-    at = (token * tl.num_programs(1) + head).to(tl.int64)
-    out_at = out + at * HEAD + column
-    if token >= tl.load(query_start + rows):
-        tl.store(out_at, tl.zeros([PADDED_HEAD], out.dtype.element_ty), mask=in_head)
+    mean = mean / total[:, None]
+    if splits == 1:
+        tl.store(out_at, mean.to(out.dtype.element_ty), mask=stored)
         return
+    weight_at = weight + line_at * SPLITS
+    partial_at = partial + line_at[:, None] * (SPLITS * HEAD) + column[None, :]
+    tl.store(weight_at + split, highest + tl.log2(total), mask=lives)
+    tl.store(partial_at + split * HEAD, mean, mask=stored)
 
-    split = tl.arange(0, SPLITS)
-    log_weight = tl.load(weight + at * SPLITS + split)
-    share = tl.exp2(log_weight - tl.max(log_weight, 0))
-    share = share / tl.sum(share, 0)
-    mean_at = (at * SPLITS + split)[:, None] * HEAD + column[None, :]
-    computed = (log_weight > -float("inf"))[:, None] & in_head[None, :]
-    mean = tl.load(partial + mean_at, mask=computed, other=0.0)
-    joined = tl.sum(mean * share[:, None], 0)
-    tl.store(out_at, joined.to(out.dtype.element_ty), mask=in_head)
+    # The barrier puts the stores of all threads before the count, which releases them to the program that counts last.
+    tl.debug_barrier()
+    count_at = arrived + tile * KV_HEADS + kv_head
+    if tl.atomic_add(count_at, 1, sem="acq_rel") < splits - 1:
+        return
+    tl.store(count_at, 0)
+    others = tl.arange(0, SPLITS)
+    known = lives[:, None] & (others < splits)[None, :]
+    log_weight = tl.load(weight_at[:, None] + others[None, :], mask=known, other=-float("inf"), cache_modifier=".cg")
+    log_weight = tl.where(lives[:, None], log_weight, 0.0)
+    share = tl.exp2(log_weight - tl.max(log_weight, 1)[:, None])
+    share = share / tl.sum(share, 1)[:, None]
+    joined = tl.zeros([TILE_TOKENS * PADDED_GROUP, PADDED_HEAD], tl.float32)
+    for other in tl.range(0, splits, loop_unroll_factor=64 // (TILE_TOKENS * PADDED_GROUP)):
+        part = tl.load(partial_at + other * HEAD, mask=stored, other=0.0, cache_modifier=".cg")
+        joined += part * tl.sum(tl.where(others[None, :] == other, share, 0.0), 1)[:, None]
+    tl.store(out_at, joined.to(out.dtype.element_ty), mask=stored)

@@ -1,0 +1,55 @@
+"""What a step runs between its inputs and the logits: a lean form of the model, or the modules of transformers."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+from transformers import PreTrainedModel
+
+from cbprof.engine.layout import SlotLayout
+from cbprof.engine.model.fuse import can_fuse, take_apart
+from cbprof.engine.model.fused_decoder import FusedDecoder
+from cbprof.engine.model.inputs import StepInputs, known_ids
+from cbprof.engine.model.paged import Attend, PagedCache, PagedStep
+
+
+class Decoder(Protocol):
+    """A model without its cache."""
+
+    def logits(self, inputs: StepInputs, previous: torch.Tensor, cache: PagedCache, attend: Attend) -> torch.Tensor:
+        """Write the batch's keys and values, and return the logits ``[R, V]`` of each row's ``sample_at`` token.
+
+        ``previous`` is the output of the slot before, int32 ``[R]``, which carried-over tokens are read from.
+        """
+
+
+class ModuleDecoder:
+    """The modules of transformers as they are, whatever the architecture."""
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        self._model = model
+
+    def logits(self, inputs: StepInputs, previous: torch.Tensor, cache: PagedCache, attend: Attend) -> torch.Tensor:
+        output = self._model(
+            input_ids=known_ids(inputs, previous)[None],
+            position_ids=inputs.positions[None],
+            use_cache=False,
+            logits_to_keep=inputs.sample_at.long(),
+            paged=PagedStep(cache, inputs.write_at.long(), attend),
+        )
+        logits: torch.Tensor = output.logits[0]
+        return logits
+
+
+def decoder_for(model: PreTrainedModel, layout: SlotLayout, *, fuse: bool) -> Decoder:
+    """The lean form of ``model`` if ``fuse`` and there is one, which takes ``model`` apart; else its own modules."""
+    if not fuse or not can_fuse(model):
+        return ModuleDecoder(model)
+    if model.device.type == "cuda":
+        from cbprof.engine.model import fused_triton
+
+        return FusedDecoder(take_apart(model, layout.max_context), fused_triton)
+    from cbprof.engine.model import fused_torch
+
+    return FusedDecoder(take_apart(model, layout.max_context), fused_torch)

@@ -1,0 +1,84 @@
+"""CUPTI evidence: a window of steps under torch.profiler, beside the events.
+
+Event pairs bound what a step runs and are blind to holes inside; CUPTI records every kernel, and costs: under it a
+graph launch takes about a millisecond. So the profiled steps are marked, and stay out of the headline figures.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cbprof.engine.hooks import Hooks
+
+if TYPE_CHECKING:
+    from torch.profiler import profile
+
+    from cbprof.engine.devices.base import Stream
+
+
+class CuptiWindow:
+    """Hooks that pass everything on to ``inner``, and profile the steps from ``first`` up to, not including, ``last``.
+
+    The profiler starts and stops where the ``schedule`` phase of those steps begins, on the engine's thread, which it
+    blocks. While it runs, the phases stand in its trace as annotations such as ``launch 17``. ``started_ns`` and
+    ``stopped_ns`` are stamps of ``now``, from before the start to after the stop; None if the run did not get so far.
+    """
+
+    def __init__(self, inner: Hooks, first: int, last: int, *, now: Callable[[], int] = time.perf_counter_ns) -> None:
+        self.first, self.last = first, last
+        self.started_ns: int | None = None
+        self.stopped_ns: int | None = None
+        self._inner = inner
+        self._now = now
+        self._profiler: profile | None = None
+        self.batch, self.tokens, self.arrived = inner.batch, inner.tokens, inner.arrived
+        self.recorded, self.waited = inner.recorded, inner.waited
+
+    @property
+    def running(self) -> bool:
+        return self.started_ns is not None and self.stopped_ns is None
+
+    def phase(
+        self, name: str, step: int, *, slot: int = -1, stream: Stream | None = None
+    ) -> AbstractContextManager[None]:
+        if name == "schedule":
+            if step >= self.last:
+                self.stop()
+            elif step >= self.first and self.started_ns is None:
+                self._start()
+        phase = self._inner.phase(name, step, slot=slot, stream=stream)
+        return _annotated(f"{name} {step}", phase) if self.running else phase
+
+    def wait(self, name: str, step: int, *, slot: int = -1) -> AbstractContextManager[None]:
+        wait = self._inner.wait(name, step, slot=slot)
+        return _annotated(f"{name} {step}", wait) if self.running else wait
+
+    def _start(self) -> None:
+        from torch.profiler import ProfilerActivity, profile
+
+        self.started_ns = self._now()
+        self._profiler = profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])
+        self._profiler.start()
+
+    def stop(self) -> None:
+        """Stop the profiler, if it runs."""
+        if self._profiler is not None and self.running:
+            self._profiler.stop()
+            self.stopped_ns = self._now()
+
+    def save(self, path: Path) -> None:
+        """Write the profiler's trace to ``path`` (``.json.gz``). Only after :meth:`stop`, and if it ever started."""
+        if self._profiler is not None:
+            self._profiler.export_chrome_trace(str(path))
+
+
+@contextmanager
+def _annotated(name: str, phase: AbstractContextManager[None]) -> Iterator[None]:
+    from torch.profiler import record_function
+
+    with record_function(name), phase:
+        yield
