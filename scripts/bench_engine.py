@@ -17,11 +17,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
+import numpy as np
 import typer
+from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
+from cbprof.analysis.cut import without_profiled_steps
 from cbprof.analysis.summary import Summary, summarize
+from cbprof.cli.ranges import parse_window
 from cbprof.engine.config import EngineConfig, Mode
 from cbprof.engine.engine import Engine, Outcome
 from cbprof.engine.workload import Workload
@@ -65,6 +69,7 @@ def bench(
     names: Annotated[list[str], typer.Argument(help=f"Which workloads: {', '.join(SCENARIOS)}.")],
     out: Annotated[Path | None, typer.Option(help="Keep the traces in this folder.")] = None,
     fuse: Annotated[bool, typer.Option(help="With the fused modules, or the model's own.")] = True,
+    cupti: Annotated[str | None, typer.Option(help="Profile steps first:last with CUPTI; they do not count.")] = None,
 ) -> None:
     """Run workloads in both modes and print them beside the floor."""
     import torch
@@ -78,7 +83,8 @@ def bench(
             started = time.perf_counter()
             with Engine(replace(scenario.config, fuse=fuse)) as engine:
                 loaded_s = time.perf_counter() - started
-                console.print(measure(name, scenario, engine, out or Path(scratch), bandwidth, loaded_s))
+                table = measure(name, scenario, engine, out or Path(scratch), bandwidth, parse_window(cupti))
+                console.print(f"loaded in {loaded_s:.0f} s", table)
             gc.collect()
             torch.cuda.empty_cache()
 
@@ -100,27 +106,29 @@ def copy_bandwidth() -> float:
     return 2 * source.nbytes / sorted(times[3:])[5]
 
 
-def measure(name: str, scenario: Scenario, engine: Engine, out: Path, bandwidth: float, loaded_s: float) -> Table:
+def measure(
+    name: str, scenario: Scenario, engine: Engine, out: Path, bandwidth: float, cupti: tuple[int, int] | None
+) -> Table:
     """Both modes of one scenario, as a table."""
     outcomes: dict[Mode, Outcome] = {}
     traces: dict[Mode, Trace] = {}
     modes: tuple[Mode, ...] = ("sync", "async")
     for mode in modes:
-        run = record(engine, scenario.workload, mode, out / f"{name}.{mode}.json.gz")
+        run = record(engine, scenario.workload, mode, out / f"{name}.{mode}.json.gz", cupti=cupti)
         assert run.outcome is not None
-        outcomes[mode], traces[mode] = run.outcome, load(run.path)
+        outcomes[mode], traces[mode] = run.outcome, without_profiled_steps(load(run.path))
     summaries = {mode: summarize(trace) for mode, trace in traces.items()}
     floor_s = floor(traces["async"], engine, bandwidth)
 
-    table = Table("", *modes, title=f"{scenario.what} (loaded in {loaded_s:.0f} s)", title_justify="left")
+    table = Table("", *modes, title=scenario.what, title_justify="left")
     rows = {
         "wall, s": lambda s, t, o: f"{_wall(s):.3f}",
         "GPU idle, %": lambda s, t, o: f"{s.devices[0].idle_pct:.4f}",
         "GPU active, %": lambda s, t, o: f"{100 - s.devices[0].idle_pct:.4f}",
         "wall / floor": lambda s, t, o: f"{_wall(s) / floor_s:.4f}",
-        "tokens/s": lambda s, t, o: f"{o.counters.tokens / _wall(s):,.0f}",
-        "steps": lambda s, t, o: f"{len(t.steps):,}",
-        "host work a step, us": lambda s, t, o: f"{host_us(s, len(t.steps)):.0f}",
+        "tokens/s": lambda s, t, o: f"{t.meta['tokens'] / _wall(s):,.0f}",
+        "steps": lambda s, t, o: f"{counted(t).sum():,}",
+        "host work a step, us": lambda s, t, o: f"{host_us(s, counted(t).sum()):.0f}",
         "clock error, us": lambda s, t, o: f"{t.meta['clock_error_ns'] / 1e3:.1f}",
     }
     for label, cell in rows.items():
@@ -152,9 +160,14 @@ def host_us(summary: Summary, steps: int) -> float:
 def floor(trace: Trace, engine: Engine, bandwidth: float) -> float:
     """Seconds to read what the steps of ``trace`` must read, at ``bandwidth`` bytes a second."""
     facts = engine.device.facts
-    steps = trace.steps
-    read = len(steps) * facts.step_weight_bytes + int(steps.context.sum()) * facts.kv_bytes_per_token
-    return read / bandwidth
+    context = trace.steps.context[counted(trace)]
+    return (len(context) * facts.step_weight_bytes + int(context.sum()) * facts.kv_bytes_per_token) / bandwidth
+
+
+def counted(trace: Trace) -> NDArray[np.bool_]:
+    """Which rows of the step table are steps that ran without a profiler."""
+    first, last = trace.meta.get("cupti", {}).get("steps", (0, 0))
+    return (trace.steps.step < first) | (trace.steps.step >= last)
 
 
 if __name__ == "__main__":

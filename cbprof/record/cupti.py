@@ -7,7 +7,7 @@ graph launch takes about a millisecond. So the profiled steps are marked, and st
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,6 +26,7 @@ class CuptiWindow:
     The profiler starts and stops where the ``schedule`` phase of those steps begins, on the engine's thread, which it
     blocks. While it runs, the phases stand in its trace as annotations such as ``launch 17``. ``started_ns`` and
     ``stopped_ns`` are stamps of ``now``, from before the start to after the stop; None if the run did not get so far.
+    ``produced`` counts the tokens in between.
     """
 
     def __init__(self, inner: Hooks, first: int, last: int, *, now: Callable[[], int] = time.perf_counter_ns) -> None:
@@ -35,8 +36,8 @@ class CuptiWindow:
         self._inner = inner
         self._now = now
         self._profiler: profile | None = None
-        self.batch, self.tokens, self.arrived = inner.batch, inner.tokens, inner.arrived
-        self.recorded, self.waited = inner.recorded, inner.waited
+        self.produced = 0
+        self.batch, self.arrived, self.recorded, self.waited = inner.batch, inner.arrived, inner.recorded, inner.waited
 
     @property
     def running(self) -> bool:
@@ -57,6 +58,11 @@ class CuptiWindow:
         wait = self._inner.wait(name, step, slot=slot)
         return _annotated(f"{name} {step}", wait) if self.running else wait
 
+    def tokens(self, produced: Mapping[int, int], finished: list[int]) -> None:
+        if self.running:
+            self.produced += len(produced)
+        self._inner.tokens(produced, finished)
+
     def _start(self) -> None:
         from torch.profiler import ProfilerActivity, profile
 
@@ -74,6 +80,11 @@ class CuptiWindow:
         """Write the profiler's trace to ``path`` (``.json.gz``). Only after :meth:`stop`, and if it ever started."""
         if self._profiler is not None:
             self._profiler.export_chrome_trace(str(path))
+
+
+def cupti_path(path: Path) -> Path:
+    """``trace.json`` has its CUPTI window in ``trace.cupti.json.gz``, beside it."""
+    return path.with_name(path.name.removesuffix(".gz").removesuffix(".json") + ".cupti.json.gz")
 
 
 @contextmanager

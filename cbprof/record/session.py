@@ -13,7 +13,7 @@ from cbprof.engine.engine import Engine, Outcome
 from cbprof.engine.workload import Workload
 from cbprof.formats import TraceWriter
 from cbprof.record.clock import DeviceClock
-from cbprof.record.cupti import CuptiWindow
+from cbprof.record.cupti import CuptiWindow, cupti_path
 from cbprof.record.host_clock import HostClock
 from cbprof.record.tracer import SpanTracer
 
@@ -67,11 +67,6 @@ def record(
     return RecordedRun(path, outcome)
 
 
-def cupti_path(path: Path) -> Path:
-    """``trace.json`` has its CUPTI window in ``trace.cupti.json.gz``, beside it."""
-    return path.with_name(path.name.removesuffix(".gz").removesuffix(".json") + ".cupti.json.gz")
-
-
 def _save_cupti(window: CuptiWindow, tracer: SpanTracer, path: Path) -> dict[str, Any] | None:
     """Write the profiler's trace, and say for the metadata where it is and when it was taken."""
     window.stop()
@@ -83,6 +78,7 @@ def _save_cupti(window: CuptiWindow, tracer: SpanTracer, path: Path) -> dict[str
         "steps": [window.first, window.last],
         "start_ns": window.started_ns - tracer.origin_ns,
         "end_ns": window.stopped_ns - tracer.origin_ns,
+        "tokens": window.produced,
     }
 
 

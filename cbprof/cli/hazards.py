@@ -1,0 +1,41 @@
+"""``cbprof hazards``: is the order that async batching rests on kept?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def hazards(
+    trace: Annotated[Path, typer.Argument(help="A trace.json or trace.json.gz, of a sync or an async run.")],
+    json: Annotated[bool, typer.Option("--json", help="Print JSON with stable keys.")] = False,
+) -> None:
+    """Look for races: work that ran, or could have run, before what it depends on was over.
+
+    The exit code is 1 where a hazard was found: a pair out of order by more than the clocks can be off, or an ordering
+    that the engine never asked for. What lies within the clock error is only possible, and exits with 0.
+
+    Examples:
+
+        cbprof hazards trace.json
+
+        cbprof hazards trace.json --json
+    """
+    from cbprof.analysis.hazards import find_hazards
+    from cbprof.formats import load
+
+    loaded = load(trace)
+    found = find_hazards(loaded)
+    if json:
+        from json import dumps
+
+        typer.echo(dumps({"file": str(trace), **found.to_json()}, indent=1))
+    else:
+        from rich.console import Console
+
+        from cbprof.render.hazard_table import hazard_table
+
+        Console().print(hazard_table(found, title=str(trace), mode=loaded.mode))
+    raise typer.Exit(int(found.found))
