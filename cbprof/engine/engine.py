@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -46,6 +47,10 @@ class Engine:
         check_installed()
         self.config = _resolved(config)
         self.device = _open_device(self.config)
+        # A full collection walks the hundreds of thousands of objects that torch and transformers leave behind. It was
+        # seen to stop a loop for 248 ms. What is alive now stays alive: keep it out of collections.
+        gc.collect()
+        gc.freeze()
 
     @property
     def vocab_size(self) -> int:
@@ -64,6 +69,7 @@ class Engine:
         return Outcome({request.id: request.generated for request in requests}, run.scheduler.counters, wall_ns)
 
     def close(self) -> None:
+        gc.unfreeze()
         self.device.close()
 
     def __enter__(self) -> Self:

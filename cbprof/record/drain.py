@@ -1,4 +1,4 @@
-"""The drain: takes what the engine's thread noted, finds the device times, and writes spans to the sink.
+"""The drain: takes what the engine's threads noted, finds the device times, and writes spans to the sink.
 
 An item of the queue is a method of the drain and its arguments. Appending it to a deque takes no lock, and everything
 that costs more than that happens here, on another thread and in short bursts.
@@ -8,28 +8,21 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from itertools import count
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from cbprof.record.clock import DeviceClock, Handle, Times
+from cbprof.record.clock import BlockingClock, ClockErrors, DeviceClock, Handle, Times
 from cbprof.record.edges import EdgeCounter
+from cbprof.record.live import Activity, LiveActivity
 from cbprof.trace import NONE, BatchPhase, Kind, Lane, RequestEvent, SpanSink
 
-if TYPE_CHECKING:
-    from cbprof.engine.devices.base import Stream, StreamKind
-
-BURST = 32
+BURST = 8
 """Records written before the drain lets go of the GIL. Python would let it hold on for 5 ms, as long as a step of the
 engine may take: when the wait for the device returns, the engine's thread would stand in line for all that time."""
 
 BREATH_S = 20e-6
 """Any sleep but 0 takes the thread off its core and hands over the GIL; the kernel makes it 50 us or more."""
-
-DEVICE_KIND: Mapping[StreamKind, Kind] = MappingProxyType(
-    {"h2d": Kind.GPU_H2D, "compute": Kind.GPU_COMPUTE, "d2h": Kind.GPU_D2H}
-)
 
 
 class HostSpan:
@@ -50,8 +43,29 @@ class LaunchSpan(HostSpan):
 
     __slots__ = ("handle", "stream")
 
-    stream: Stream
+    stream: Any
     handle: Handle | None
+
+
+class TimedDevice:
+    """A device, the clock that knows its times, and its spans whose times are not known yet, as they were launched."""
+
+    def __init__(self, index: int, clock: DeviceClock) -> None:
+        self.index = index
+        self.clock = clock
+        self.blocks = isinstance(clock, BlockingClock)
+        """Whether the host does its work, and cannot do its own meanwhile."""
+        self.pending: deque[_Pending] = deque()
+        self.live = LiveActivity()
+
+
+class DeviceLane(NamedTuple):
+    """Where a device span goes, and what it is called there."""
+
+    device: TimedDevice
+    lane: Lane
+    kind: Kind
+    name: str
 
 
 class _Pending(NamedTuple):
@@ -59,39 +73,50 @@ class _Pending(NamedTuple):
 
     launch: LaunchSpan
     link: int
+    goes_to: DeviceLane
 
 
 class Drain:
     """Writes to ``sink`` what stands in ``queue``. Times in the sink count from ``origin_ns``.
 
-    ``lane`` is the host lane, ``device`` numbers the lanes of the device. The first error stops the writing, is kept
-    as ``failure``, and leaves the run alone.
+    Lanes are declared as they are met, devices by :meth:`add_device`. The first error stops the writing, is kept as
+    ``failure``, and leaves the run alone.
     """
 
-    def __init__(
-        self, sink: SpanSink, clock: DeviceClock, *, lane: str, device: int, origin_ns: int, every_token: bool
-    ) -> None:
+    def __init__(self, sink: SpanSink, *, origin_ns: int, every_token: bool) -> None:
         self.queue: deque[tuple[Any, ...]] = deque()
         self.edges = EdgeCounter()
         self.spans = 0
         self.failure: Exception | None = None
         self._sink = sink
         self._flush: Callable[[], object] = getattr(sink, "flush", lambda: None)  # a TraceBuilder has none
-        self._clock = clock
-        self._host_lane = sink.lane(Lane(lane))
-        self._device = device
         self._every_token = every_token
         self._origin_ns = origin_ns
-        self._pending: deque[_Pending] = deque()
+        self._latest_ns = 0  # the end of the last host span
+        self._devices: list[TimedDevice] = []
         self._links = count()
         self._started: set[int] = set()  # requests that had their first token and are not finished
         self._burst = 0
         self._breathes = True
 
+    def add_device(self, index: int, clock: DeviceClock) -> TimedDevice:
+        """Take in a device. May be called on any thread."""
+        device = TimedDevice(index, clock)
+        self._devices.append(device)
+        return device
+
     @property
     def unresolved(self) -> int:
         """Device spans whose times are not known yet."""
-        return len(self._pending)
+        return sum(len(device.pending) for device in self._devices)
+
+    @property
+    def errors(self) -> ClockErrors:
+        """The error bounds of the worst clock."""
+        errors = [device.clock.errors for device in self._devices]
+        host = [error.clock_error_ns for error in errors if error.clock_error_ns is not None]
+        device = [error.device_error_ns for error in errors if error.device_error_ns is not None]
+        return ClockErrors(max(host, default=None), max(device, default=None))
 
     def run(self, *, final: bool) -> None:
         """Write what has been noted so far, and the device spans whose times are known by now.
@@ -106,26 +131,43 @@ class Drain:
             for _ in range(len(self.queue)):
                 write, *args = self.queue.popleft()
                 write(*args)
-            self._clock.anchor(final=final)
-            self._resolve(every=final)
+            for device in tuple(self._devices):
+                device.clock.anchor(final=final)
+                self._resolve(device, every=final)
             self._flush()
         except Exception as error:
             self.failure = error
 
-    def _resolve(self, *, every: bool) -> None:
+    def close_clocks(self) -> None:
+        for device in self._devices:
+            device.clock.close()
+
+    def activity(self) -> Activity | None:
+        """How active the first device was in the last second that is known; None without a device."""
+        if not self._devices:
+            return None
+        device = min(self._devices, key=lambda device: device.index)
+        try:
+            until_ns = device.pending[0].launch.start_ns - self._origin_ns  # nothing later is known
+        except IndexError:
+            until_ns = self._latest_ns
+        return device.live.last_second(until_ns)
+
+    def _resolve(self, device: TimedDevice, *, every: bool) -> None:
         """Write device spans, up to the first whose times are not known yet, or past it if ``every``."""
-        for _ in range(len(self._pending)):
-            times = self._clock.resolve(self._pending[0].launch.handle)
+        for _ in range(len(device.pending)):
+            times = device.clock.resolve(device.pending[0].launch.handle)
             if times is not None:
-                self._write_device_span(self._pending.popleft(), times)
+                self._write_device_span(device.pending.popleft(), times)
             elif every:
-                self._pending.rotate(-1)
+                device.pending.rotate(-1)
             else:
                 break
 
-    def host_span(self, span: HostSpan, link: int = NONE) -> None:
+    def host_span(self, span: HostSpan, lane: Lane, link: int = NONE) -> None:
+        self._latest_ns = span.end_ns - self._origin_ns
         self._sink.span(
-            self._host_lane,
+            self._sink.lane(lane),
             span.kind,
             span.name,
             span.start_ns - self._origin_ns,
@@ -137,23 +179,25 @@ class Drain:
         self.spans += 1
         self._breathe()
 
-    def launch_span(self, launch: LaunchSpan) -> None:
+    def launch_span(self, launch: LaunchSpan, lane: Lane, goes_to: DeviceLane) -> None:
         """The host's span now, the device's as soon as its times are known."""
         if launch.handle is None:
-            self.host_span(launch)
+            self.host_span(launch, lane)
             return
         link = next(self._links)
-        self._pending.append(_Pending(launch, link))
-        self.host_span(launch, link)
+        goes_to.device.pending.append(_Pending(launch, link, goes_to))
+        self.host_span(launch, lane, link)
 
     def _write_device_span(self, pending: _Pending, times: Times) -> None:
-        launch, link = pending
-        stream = launch.stream.kind
+        launch, link, goes_to = pending
+        start_ns = times.start_ns - self._origin_ns
+        if goes_to.kind is Kind.GPU_COMPUTE:
+            goes_to.device.live.add(start_ns, times.end_ns - self._origin_ns)
         self._sink.span(
-            self._sink.lane(Lane(stream, self._device)),
-            DEVICE_KIND[stream],
-            stream,
-            times.start_ns - self._origin_ns,
+            self._sink.lane(goes_to.lane),
+            goes_to.kind,
+            goes_to.name,
+            start_ns,
             times.end_ns - times.start_ns,
             step=launch.step,
             slot=launch.slot,
