@@ -2,4 +2,5 @@
 
 from cbprof.cli.main import main
 
-main()
+if __name__ == "__main__":  # a process that is spawned to help imports this file too
+    main()

@@ -102,10 +102,10 @@ def generated(spans: int, seed: int = 0) -> Trace:
 
 
 def timed(label: str, work: Callable[[], object]) -> float:
-    begin = time.perf_counter()
+    begin, cpu = time.perf_counter(), time.process_time()
     work()
     seconds = time.perf_counter() - begin
-    print(f"{label:<22}{seconds:8.2f} s   peak so far {peak_gb():.2f} GB")
+    print(f"{label:<18}{seconds:6.2f} s, {time.process_time() - cpu:.2f} s of CPU, peak so far {peak_gb():.2f} GB")
     return seconds
 
 

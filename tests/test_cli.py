@@ -40,6 +40,10 @@ def test_run_serves_both_modes_and_compares_them(both: tuple[Path, subprocess.Co
     assert done.returncode == 0, done.stderr
     assert "tokens: identical" in done.stdout
     assert "see it: cbprof plot trace.sync.json trace.async.json" in done.stdout
+    assert [line[:9].rstrip() for line in done.stdout.splitlines() if line.startswith(("sync ", "async "))] == [
+        "sync",
+        "async",
+    ]
     assert sorted(path.name for path in folder.iterdir()) == ["trace.async.json", "trace.sync.json"]
     for mode in ("sync", "async"):
         trace = load(folder / f"trace.{mode}.json")
@@ -121,7 +125,7 @@ def test_a_killed_run_leaves_a_part_that_can_be_read(long_run: subprocess.Popen[
         (["--prompt-len", "many"], "'many' is not a length", 2),
         (
             ["--prompt-len", "900", "--blocks", "4"],
-            "4 KV blocks of 16 hold 64 tokens, but one request may need 1156",
+            "4 KV blocks of 16 hold 64 tokens, but one request may need 1412",
             2,
         ),
         (["--device", "tpu"], "unknown device 'tpu': use auto, cuda or host", 2),
@@ -157,7 +161,7 @@ def test_no_cuda_where_cuda_was_asked_for(tmp_path: Path) -> None:
         ("other.json", b'{"answer": 42}'),
         ("cut.json", b'{"displayTimeUnit": "ms", "cbprof": {"schema": 1'),
         ("newer.json", b'{"cbprof": {"schema": 99}, "traceEvents": []}'),
-        ("broken.json.gz", gzip.compress(b'{"cbprof":')[:12]),
+        ("broken.json.gz", gzip.compress(b'{"cbprof":', mtime=0)[:12]),
     ],
 )
 def test_bad_files_are_one_clear_line(verb: str, name: str, content: bytes, tmp_path: Path) -> None:

@@ -24,9 +24,21 @@ TWO_STEPS = (
     (COMPUTE, Kind.GPU_COMPUTE, "compute", 140, 160, 1),
 )
 
+DEPTH = (
+    "gap_percentiles_ns",
+    "one_off_idle_ns",
+    "idle_pct_excl_one_off",
+    "overlap",
+    "over_time",
+    "over_context",
+    "verdict",
+)
+
 
 def test_report_of_two_steps() -> None:
     report = to_json(summarize(trace_of(*TWO_STEPS, mode="sync", evidence="emulated")), file="trace.json")
+    verdict, (device,) = report.pop("verdict"), report["devices"]
+    depth = {key: device.pop(key) for key in DEPTH}
     assert report == {
         "schema": 1,
         "file": "trace.json",
@@ -100,8 +112,39 @@ def test_report_of_two_steps() -> None:
             {"name": "launch", "total_ns": 20, "exposed_ns": 15, "count": 2, "p50_ns": 10, "p99_ns": 10},
         ],
         "steps": {"count": 2, "p50_ns": 25, "p99_ns": 105},
+        "tokens": None,
+        "tokens_per_s": None,
+        "latency": None,
+        "one_off": {},
     }
     json.dumps(report)  # plain Python values only
+
+
+    assert depth["gap_percentiles_ns"] == {"p50": 35, "p90": 55, "p99": 55}
+    assert (depth["one_off_idle_ns"], depth["idle_pct_excl_one_off"]) == (0, pytest.approx(100 * 95 / 165))
+    assert depth["overlap"] == {
+        "hidden_ns": 15,
+        "hideable_ns": 70,
+        "efficiency_pct": pytest.approx(100 * 15 / 70),
+        "graph_coverage_pct": None,
+        "launch_lead_ns": {"p1": -50, "p50": -50},
+        "launch_late_pct": 100,
+    }
+    assert [(part["start"], part["idle_ns"], part["n_steps"]) for part in depth["over_time"]] == [
+        (0, 16, 0),
+        (16, 17, 0),
+        (33, 2, 1),
+        (49, 0, 0),
+        (66, 0, 0),
+        (82, 14, 0),
+        (99, 16, 0),
+        (115, 17, 0),
+        (132, 8, 1),
+        (148, 5, 0),
+    ]
+    assert depth["over_context"] == []
+    assert depth["verdict"] == verdict
+    assert (verdict["bound"], verdict["shortened_ns"]) == ("host-bound", {"device": 7, "host": 8})
 
 
 def test_all_gaps_in_the_order_of_time() -> None:
@@ -213,6 +256,10 @@ def test_figures_agree_with_each_other(trace: Trace) -> None:
         assert device.states.overlap + device.states.gpu_only == device.active_ns
         assert device.gaps.total_ns == sum(part.ns for part in device.blame.totals())
         assert device.idle_ns in {None, device.gaps.total_ns}
+        assert sum(part.idle_ns for part in device.over_time) == device.gaps.total_ns
+        assert sum(part.wall_ns for part in device.over_time) == device.window.length_ns
+        assert 0 <= device.one_off_idle_ns <= device.gaps.total_ns
+        assert 0 <= device.overlap.hidden_ns <= device.overlap.hideable_ns
         assert device.active_ns <= device.kernel_busy_ns <= device.busy_ns
     json.dumps(to_json(summary, gaps="all"))
 

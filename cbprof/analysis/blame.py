@@ -13,6 +13,7 @@ they happen once. The causes of a gap sum to its length.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple
@@ -22,8 +23,8 @@ import numpy as np
 from cbprof.analysis.gaps import Gaps
 from cbprof.analysis.host import HostTimeline, main_lane
 from cbprof.analysis.intervals import Intervals, overlaps, sum_by, union
-from cbprof.analysis.window import ONE_OFF
-from cbprof.trace import COPY_KINDS, NONE, Int8, Int32, Int64, Kind, Trace
+from cbprof.analysis.window import ONE_OFF, spans_named
+from cbprof.trace import COPY_KINDS, NONE, Int8, Int32, Int64, Kind, Trace, one_of, take_or
 
 NO_REQUESTS = "no_requests"
 """The name of a wait in which the engine has nothing to do."""
@@ -41,11 +42,12 @@ class Cause(IntEnum):
     UNATTRIBUTED = 6
     LAUNCH = 7
     QUEUED = 8
+    UNTRACED = 9
 
     @property
     def label(self) -> str:
         """In words; a PHASE goes by the name of its host span instead."""
-        return self.name.lower().replace("_", " ")
+        return "(untraced)" if self is Cause.UNTRACED else self.name.lower().replace("_", " ")
 
 
 class BlameTotal(NamedTuple):
@@ -96,34 +98,74 @@ class Blame:
         return tuple(sorted(totals, key=lambda total: -total.ns))
 
 
+class BlamePieces(NamedTuple):
+    """When each cause held: pieces that partition the gaps, in the order of time; the columns of :class:`Blame`."""
+
+    start: Int64
+    end: Int64
+    cause: Int8
+    name_id: Int32
+
+
 def blame_gaps(trace: Trace, device: int, gaps: Gaps, host: HostTimeline) -> Blame:
     """Split every gap of a device by cause: the rules of the module's docstring, in the order that decides."""
+    return _book(trace, device, gaps, host).close(trace.names)
+
+
+def blame_pieces(trace: Trace, device: int, gaps: Gaps, host: HostTimeline) -> BlamePieces:
+    """The same, piece by piece, for a picture."""
+    return _book(trace, device, gaps, host).pieces()
+
+
+def _book(trace: Trace, device: int, gaps: Gaps, host: HostTimeline) -> _Ledger:
     ledger = _Ledger(gaps)
     before, inside, after = gaps.before_launch(), gaps.inside_launch(), gaps.after_launch()
+    lane_of_gap = take_or(trace.lane_id, gaps.launch, main_lane(trace, host, device))
+    if trace.is_profile:
+        return _blame_profile(trace, ledger, host, lane_of_gap)
 
     for cause, name in zip((Cause.CAPTURE, Cause.WARMUP), ONE_OFF, strict=True):
-        once = _spans_named(trace, name)
+        rows = spans_named(trace, name)
+        once = union(trace.start_ns[rows], trace.end_of(rows))
         before, inside, after = (ledger.take(zone, once, cause) for zone in (before, inside, after))
 
     copying = _copies(trace, device)
-    lane_of_gap = np.append(trace.lane_id, np.int32(main_lane(trace, host, device)))[gaps.launch]
-    lane_of_zone = lane_of_gap[ledger.gap_of(before.start)]
-    for lane in np.unique(lane_of_zone):
-        mine = lane_of_zone == lane
-        zone = Intervals(before.start[mine], before.end[mine])
-        did = host.select(host.lane == lane)
-        zone = ledger.take_phases(zone, did.select(did.working), trace)
-        zone = ledger.take(zone, copying, Cause.TRANSFER)
+    for zone, lane in _by_lane(before, ledger, host, lane_of_gap):
+        did = lane.within(zone)
+        rest = ledger.take_phases(zone, did.select(did.working), trace)
+        rest = ledger.take(rest, copying, Cause.TRANSFER)
         waits = did.select(~did.working)
-        starved = np.array([trace.names[name] == NO_REQUESTS for name in trace.name_id[waits.span]], dtype=bool)
-        zone = ledger.take(zone, waits.select(starved).covered(), Cause.STARVED)
-        zone = ledger.take(zone, waits.covered(), Cause.SYNC_LATENCY)
-        ledger.enter_all(zone, Cause.UNATTRIBUTED)
+        starved = one_of(trace.name_id[waits.span], ids_of(trace, NO_REQUESTS))
+        rest = ledger.take(rest, waits.select(starved).covered(), Cause.STARVED)
+        rest = ledger.take(rest, waits.covered(), Cause.SYNC_LATENCY)
+        ledger.enter_all(rest, Cause.UNATTRIBUTED)
 
     ledger.enter_all(inside, Cause.LAUNCH)
     after = ledger.take(after, _copies_needed(trace, device, gaps), Cause.TRANSFER)
     ledger.enter_all(after, Cause.QUEUED)
-    return ledger.close(trace.names)
+    return ledger
+
+
+def _blame_profile(trace: Trace, ledger: _Ledger, host: HostTimeline, lane_of_gap: Int32) -> _Ledger:
+    """The split for a profiler's trace: before L by the innermost host event on its thread, whatever that is.
+
+    A profiler names every call, waits included, but not what they mean; where it recorded none, the time is untraced.
+    """
+    for zone, did in _by_lane(ledger.gaps.before_launch(), ledger, host, lane_of_gap):
+        ledger.enter_all(ledger.take_phases(zone, did.within(zone), trace), Cause.UNTRACED)
+    ledger.enter_all(ledger.gaps.inside_launch(), Cause.LAUNCH)
+    ledger.enter_all(ledger.gaps.after_launch(), Cause.QUEUED)
+    return ledger
+
+
+def _by_lane(
+    zone: Intervals, ledger: _Ledger, host: HostTimeline, lane_of_gap: Int32
+) -> Iterator[tuple[Intervals, HostTimeline]]:
+    """The parts of a zone by the host lane that is to launch what ends their gap, and what that lane did."""
+    lane_of_zone = lane_of_gap[ledger.gap_of(zone.start)]
+    for lane in np.unique(lane_of_zone):
+        mine = lane_of_zone == lane
+        yield Intervals(zone.start[mine], zone.end[mine]), host.select(host.lane == lane)
 
 
 @dataclass(slots=True)
@@ -132,6 +174,7 @@ class _Ledger:
 
     gaps: Gaps
     gap: list[Int64] = field(default_factory=list)
+    start: list[Int64] = field(default_factory=list)
     cause: list[Int8] = field(default_factory=list)
     name_id: list[Int32] = field(default_factory=list)
     ns: list[Int64] = field(default_factory=list)
@@ -142,6 +185,7 @@ class _Ledger:
     def enter(self, start: Int64, end: Int64, cause: Cause, name_id: Int32 | None = None) -> None:
         """Book these pieces, each within one gap, on one cause."""
         self.gap.append(self.gap_of(start))
+        self.start.append(start)
         self.cause.append(np.full(len(start), cause, dtype=np.int8))
         self.name_id.append(np.full(len(start), NONE, dtype=np.int32) if name_id is None else name_id)
         self.ns.append(end - start)
@@ -152,7 +196,8 @@ class _Ledger:
 
     def take(self, zone: Intervals, taken: Intervals, cause: Cause) -> Intervals:
         """Book what of the zone lies in ``taken``; return what is left."""
-        self.enter_all(zone.intersect(taken), cause)
+        taken = zone.intersect(taken)
+        self.enter_all(taken, cause)
         return zone.subtract(taken)
 
     def take_phases(self, zone: Intervals, work: HostTimeline, trace: Trace) -> Intervals:
@@ -160,6 +205,13 @@ class _Ledger:
         met = overlaps(zone.start, zone.end, work.start, work.end)
         self.enter(met.start, met.end, Cause.PHASE, trace.name_id[work.span[met.b]])
         return zone.subtract(work.covered())
+
+    def pieces(self) -> BlamePieces:
+        """The entries as they were made, in the order of time."""
+        start, ns = np.concatenate(self.start), np.concatenate(self.ns)
+        order = np.argsort(start, kind="stable")
+        start, cause, name_id = start[order], np.concatenate(self.cause)[order], np.concatenate(self.name_id)[order]
+        return BlamePieces(start, start + ns[order], cause, name_id)
 
     def close(self, names: tuple[str, ...]) -> Blame:
         """Sum the entries of each gap, cause and name."""
@@ -170,15 +222,14 @@ class _Ledger:
         return Blame(gap[first], cause[first], name_id[first], sum_by(group, ns, len(first)), names)
 
 
-def _spans_named(trace: Trace, name: str) -> Intervals:
-    ids = np.array([index for index, text in enumerate(trace.names) if text == name], dtype=np.int32)
-    rows = ~trace.on_device & np.isin(trace.name_id, ids)
-    return union(trace.start_ns[rows], trace.end_ns[rows])
+def ids_of(trace: Trace, name: str) -> list[int]:
+    """The ids of a name; none or one, as a rule."""
+    return [index for index, text in enumerate(trace.names) if text == name]
 
 
 def _copies(trace: Trace, device: int) -> Intervals:
-    rows = trace.mask(kinds=COPY_KINDS, device=device)
-    return union(trace.start_ns[rows], trace.end_ns[rows])
+    rows = np.flatnonzero(trace.mask(kinds=COPY_KINDS, device=device))
+    return union(trace.start_ns[rows], trace.end_of(rows))
 
 
 def _copies_needed(trace: Trace, device: int, gaps: Gaps) -> Intervals:
@@ -194,5 +245,5 @@ def _copies_needed(trace: Trace, device: int, gaps: Gaps) -> Intervals:
     launched = gaps.end - gaps.queue_ns
     return union(
         np.maximum(launched[gap], trace.start_ns[copy]),
-        np.minimum(gaps.end[gap], trace.end_ns[copy]),
+        np.minimum(gaps.end[gap], trace.end_of(copy)),
     )

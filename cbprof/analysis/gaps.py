@@ -9,7 +9,7 @@ import numpy as np
 from cbprof.analysis.host import HostTimeline
 from cbprof.analysis.intervals import Intervals
 from cbprof.analysis.states import ACTIVITY_KINDS, Activity, States
-from cbprof.trace import NONE, Int32, Int64, Trace
+from cbprof.trace import NONE, Int32, Int64, Trace, take_or
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -69,12 +69,13 @@ def find_gaps(trace: Trace, states: States, host: HostTimeline, activity: Activi
     """
     idle = states.gaps
     ends_with = _starting_at(trace, states.device, activity, idle.end)
-    # An index of -1 reads the appended "none"; a launch that is not known starts after everything.
-    launch = np.append(host.launch_of, NONE)[ends_with]
-    step = np.append(trace.step, np.int32(NONE))[ends_with]
-    never = np.iinfo(np.int64).max
-    launch_start = np.clip(np.append(trace.start_ns, never)[launch], idle.start, idle.end)
-    launch_end = np.clip(np.append(trace.end_ns, never)[launch], idle.start, idle.end)
+    launch = take_or(host.launch_of, ends_with, NONE)
+    step = take_or(trace.step, ends_with, NONE)
+    never = np.iinfo(np.int64).max  # a launch that is not known starts after everything
+    begun = take_or(trace.start_ns, launch, never)
+    over = np.where(launch == NONE, never, begun + take_or(trace.dur_ns, launch, 0))
+    launch_start = np.clip(begun, idle.start, idle.end)
+    launch_end = np.clip(over, idle.start, idle.end)
     return Gaps(
         start=idle.start,
         end=idle.end,

@@ -9,13 +9,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from cbprof.analysis.intervals import Intervals, sum_by, union
-from cbprof.trace import NONE, Int8, Int32, Int64, Kind, Trace
+from cbprof.analysis.intervals import Intervals, overlaps, sum_by, union
+from cbprof.trace import NONE, Int8, Int32, Int64, Kind, Trace, one_of
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -23,10 +25,12 @@ class HostTimeline:
     """The host's time cut into segments, each with the innermost span that covers it.
 
     Sorted by (lane, start); the segments of a lane are disjoint and may touch. Time without a span has no segment.
-    Only ``cpu.work`` and ``cpu.wait`` spans count: annotations say nothing about whether the host was busy.
+    Only ``cpu.work`` and ``cpu.wait`` spans count: annotations say nothing about whether the host was busy. In the
+    trace of a profiler they do count, since there an annotation is often all that is known of what the host did.
 
     ``span``: index of the innermost span. ``lane``, ``kind``: of that span. ``launch_of``: for each span of the trace
-    (its whole length), the host span that launched it on its device, or -1.
+    (its whole length), the host span that launched it on its device, or -1. ``launch_counts``: [lanes, lanes], how many
+    spans of the second lane the first one launched.
     """
 
     start: Int64
@@ -35,6 +39,7 @@ class HostTimeline:
     lane: Int32
     kind: Int8
     launch_of: Int64
+    launch_counts: Int64
 
     def __len__(self) -> int:
         return len(self.start)
@@ -46,22 +51,42 @@ class HostTimeline:
     @property
     def working(self) -> npt.NDArray[np.bool_]:
         """Mask of the segments in which the host works rather than waits."""
-        mask: npt.NDArray[np.bool_] = self.kind == Kind.CPU_WORK
+        mask: npt.NDArray[np.bool_] = self.kind != Kind.CPU_WAIT
         return mask
 
     @property
     def lanes(self) -> Int32:
         """The lanes that have a segment."""
-        return np.unique(self.lane)
+        return distinct(self.lane)
 
     def select(self, mask: npt.NDArray[np.bool_]) -> HostTimeline:
         """The segments where ``mask`` holds."""
-        return HostTimeline(
-            self.start[mask], self.end[mask], self.span[mask], self.lane[mask], self.kind[mask], self.launch_of
-        )
+        if mask.all():
+            return self
+        return self._segments(self.start[mask], self.end[mask], mask)
+
+    def _segments(self, start: Int64, end: Int64, rows: npt.NDArray[Any]) -> HostTimeline:
+        """Segments from these rows, with other bounds."""
+        return replace(self, start=start, end=end, span=self.span[rows], lane=self.lane[rows], kind=self.kind[rows])
+
+    def within(self, zone: Intervals) -> HostTimeline:
+        """The parts of the segments that lie in a set of time."""
+        edges = [0, *(np.flatnonzero(np.diff(self.lane)) + 1).tolist(), len(self)]
+        parts = []
+        for first, last in pairwise(edges):  # one lane after the other
+            met = overlaps(self.start[first:last], self.end[first:last], zone.start, zone.end)
+            parts.append((met.start, met.end, met.a + first))
+        start, end, rows = map(_joined, zip(*parts, strict=True))
+        return self._segments(start, end, rows)
+
+    def outside(self, zone: Intervals) -> HostTimeline:
+        """The parts of the segments that do not."""
+        if not len(self):
+            return self
+        return self.within(zone.complement(int(self.start.min()), int(self.end.max())))
 
     def of_lanes(self, lanes: Int32) -> HostTimeline:
-        return self.select(np.isin(self.lane, lanes))
+        return self.select(one_of(self.lane, lanes.tolist()))
 
     def covered(self) -> Intervals:
         """The time that the segments cover together."""
@@ -70,16 +95,43 @@ class HostTimeline:
 
 def host_timeline(trace: Trace) -> HostTimeline:
     """The segments of every host lane. O(n log n), without a Python loop where spans nest, as they should."""
-    counted = (trace.kind == Kind.CPU_WORK) | (trace.kind == Kind.CPU_WAIT)
-    host = np.flatnonzero(counted & (trace.dur_ns > 0))
+    host = np.flatnonzero(counted_on_host(trace) & (trace.dur_ns > 0))
+    lane_of = trace.lane_id[host]
     parts = []
-    for lane in np.unique(trace.lane_id[host]):
-        spans = host[trace.lane_id[host] == lane]
-        start, end, innermost = _innermost(trace.start_ns[spans], trace.end_ns[spans])
-        parts.append((start, end, spans[innermost]))
-    empty = np.array([], dtype=np.int64)
-    start, end, span = (np.concatenate(column) for column in zip(*parts, strict=True)) if parts else (empty,) * 3
-    return HostTimeline(start, end, span, trace.lane_id[span], trace.kind[span], launches(trace))
+    for lane in distinct(lane_of):
+        spans = host[lane_of == lane]
+        start = trace.start_ns[spans]
+        end = start + trace.dur_ns[spans]
+        if (start[1:] < end[:-1]).any():  # some nest
+            start, end, innermost = _innermost(start, end)
+            spans = spans[innermost]
+        parts.append((start, end, spans))
+    nothing = np.array([], dtype=np.int64)
+    start, end, span = map(_joined, zip(*parts, strict=True)) if parts else (nothing,) * 3
+    launch_of = launches(trace)
+    return HostTimeline(
+        start, end, span, trace.lane_id[span], trace.kind[span], launch_of, _launch_counts(trace, launch_of)
+    )
+
+
+def _joined(columns: tuple[Int64, ...]) -> Int64:
+    return columns[0] if len(columns) == 1 else np.concatenate(columns)
+
+
+def counted_on_host(trace: Trace) -> npt.NDArray[np.bool_]:
+    """Mask of the spans that say what the host did."""
+    if trace.is_profile:
+        return ~trace.on_device
+    mask: npt.NDArray[np.bool_] = (trace.kind == Kind.CPU_WORK) | (trace.kind == Kind.CPU_WAIT)
+    return mask
+
+
+def frames(trace: Trace) -> npt.NDArray[np.bool_]:
+    """Mask of the annotations that only frame a step (``ProfilerStep#3``) and say nothing about what happened in it."""
+    names = set(trace.meta.get("step_frames", ()))
+    ids = [index for index, name in enumerate(trace.names) if name in names]
+    mask: npt.NDArray[np.bool_] = (trace.kind == Kind.CPU_ANNOTATION) & np.isin(trace.name_id, ids)
+    return mask
 
 
 def _innermost(start: Int64, end: Int64) -> tuple[Int64, Int64, Int64]:
@@ -105,20 +157,22 @@ def _innermost(start: Int64, end: Int64) -> tuple[Int64, Int64, Int64]:
 def _nested(start: Int64, end: Int64) -> tuple[Int64, Int64]:
     """(end, parent) of each row, with ends that make the spans nest without changing which is innermost when.
 
-    A span that outlives its parent (clock jitter, a recorder's mistake) hides the rest of the parent, so the parent
-    may as well end where that span starts.
+    A span that outlives one that it starts in (clock jitter, a recorder's mistake) hides the rest of that one, which
+    may as well end where the span starts. Once all are cut so, they nest: where q starts in p and is not cut inside it,
+    whatever cuts p starts in q, and outlives q as well.
     """
     parent = _parents(start, end)
     if (end <= np.where(parent == NONE, end, end[parent])).all():
         return end, parent
-    end, open_rows = end.copy(), list[int]()
-    for row in range(len(start)):
-        while open_rows and end[open_rows[-1]] <= start[row]:
-            open_rows.pop()
-        while open_rows and end[open_rows[-1]] < end[row]:
-            end[open_rows.pop()] = start[row]
-        open_rows.append(row)
-    return end, _parents(start, end)
+    after = np.searchsorted(start, end)  # the first row that starts after the end of each row
+    holders = np.flatnonzero(after > np.arange(len(start)) + 1)
+    bounds = np.stack((holders + 1, after[holders]), axis=1).ravel()
+    longest = np.maximum.reduceat(np.append(end, np.iinfo(np.int64).min), bounds)[::2]
+    cut = holders[longest > end[holders]]
+    nested = end.copy()
+    for row, last in zip(cut.tolist(), after[cut].tolist(), strict=True):
+        nested[row] = start[row + 1 + int((end[row + 1 : last] > end[row]).argmax())]
+    return nested, _parents(start, nested)
 
 
 def _parents(start: Int64, end: Int64) -> Int64:
@@ -138,19 +192,25 @@ def _parents(start: Int64, end: Int64) -> Int64:
 def launches(trace: Trace) -> Int64:
     """For each span on a device, the index of the host span that launched it, or -1.
 
-    By ``link``; else the span named ``launch`` (for a compute) or ``NAME.launch`` of the same step. Where several
-    fit, the last one.
+    By ``link``; else, but for the trace of a profiler, the span named ``launch`` (for a compute) or ``NAME.launch`` of
+    the same step. Where several fit, the last one.
     """
     found = np.full(len(trace), NONE, dtype=np.int64)
-    on_device, step, name = trace.on_device, trace.step.astype(np.int64), trace.name_id
+    on_device, has_link = trace.on_device, trace.link != NONE
 
-    linked = np.flatnonzero(~on_device & (trace.link != NONE))
-    rows = np.flatnonzero(on_device & (trace.link != NONE))
+    linked = np.flatnonzero(~on_device & has_link)
+    rows = np.flatnonzero(on_device & has_link)
     found[rows] = _last_match(trace.link[linked], linked, trace.link[rows])
+    if trace.is_profile:
+        return found
 
+    rows = np.flatnonzero(on_device & (found == NONE))
+    if not len(rows):
+        return found
+    step, name = trace.step.astype(np.int64), trace.name_id
     launched = _launched_names(trace)
     stepped = np.flatnonzero(~on_device & (step != NONE) & (launched[name] != NONE))
-    rows = np.flatnonzero(on_device & (step != NONE) & (found == NONE))
+    rows = rows[step[rows] != NONE]
     size = len(trace.names)
     found[rows] = _last_match(step[stepped] * size + launched[name[stepped]], stepped, step[rows] * size + name[rows])
 
@@ -159,6 +219,13 @@ def launches(trace: Trace) -> Int64:
     rows = np.flatnonzero((trace.kind == Kind.GPU_COMPUTE) & (step != NONE) & (found == NONE))
     found[rows] = _last_match(step[stepped], stepped, step[rows])
     return found
+
+
+def _launch_counts(trace: Trace, launch_of: Int64) -> Int64:
+    size = len(trace.lanes)
+    rows = np.flatnonzero(launch_of != NONE)
+    pairs = trace.lane_id[launch_of[rows]].astype(np.int64) * size + trace.lane_id[rows]
+    return np.bincount(pairs, minlength=size * size).reshape(size, size)
 
 
 def _launched_names(trace: Trace) -> Int64:
@@ -173,21 +240,36 @@ def _last_match(keys: Int64, values: Int64, wanted: Int64) -> Int64:
     if not len(keys):
         return np.full(len(wanted), NONE, dtype=np.int64)
     order = np.argsort(keys, kind="stable")
-    position = np.searchsorted(keys, wanted, side="right", sorter=order) - 1
-    candidate = order[np.maximum(position, 0)]
-    return np.where((position >= 0) & (keys[candidate] == wanted), values[candidate], NONE)
+    keys, values = keys[order], values[order]
+    position = np.maximum(np.searchsorted(keys, wanted, side="right") - 1, 0)
+    return np.where(keys[position] == wanted, values[position], NONE)
+
+
+def distinct(ids: Int32) -> Int32:
+    """The distinct values of a column of small ids from 0 upwards, ascending."""
+    return np.flatnonzero(np.bincount(ids)).astype(np.int32)
 
 
 def main_lane(trace: Trace, host: HostTimeline, device: int) -> int:
     """The host lane that launches most on a device; where no launch is known, the one with most host time; or -1."""
-    launch = host.launch_of[trace.mask(device=device) & trace.on_device]
-    launches = np.bincount(trace.lane_id[launch[launch != NONE]], minlength=len(trace.lanes))
+    launches = host.launch_counts[:, _lanes_of(trace, device)].sum(axis=1)
     weight = launches if launches.any() else sum_by(host.lane, host.length_ns, len(trace.lanes))
     return int(weight.argmax()) if weight.any() else NONE
 
 
 def driving_lanes(trace: Trace, host: HostTimeline, device: int | None) -> Int32:
     """The host lanes that launch work on a device (any device, if None); all host lanes where no launch is known."""
-    launch = host.launch_of[trace.mask(device=device) & trace.on_device]
-    launch = launch[launch != NONE]
-    return np.unique(trace.lane_id[launch]) if len(launch) else host.lanes
+    launches = host.launch_counts[:, _lanes_of(trace, device)].any(axis=1)
+    return np.flatnonzero(launches).astype(np.int32) if launches.any() else host.lanes
+
+
+def driven_lanes(host: HostTimeline, lane: int) -> Int64:
+    """The lanes of devices that a host lane launches work on."""
+    return np.flatnonzero(host.launch_counts[lane])
+
+
+def _lanes_of(trace: Trace, device: int | None) -> list[int]:
+    """The streams of a device; all streams, if None."""
+    return [
+        index for index, lane in enumerate(trace.lanes) if lane.on_device and (device is None or lane.device == device)
+    ]

@@ -7,6 +7,7 @@ vectorised and exact.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,6 +30,9 @@ class Overlaps(NamedTuple):
 
 def overlaps(a_start: Int64, a_end: Int64, b_start: Int64, b_end: Int64) -> Overlaps:
     """Where two tables of intervals meet. Within each table they are sorted and disjoint; they may touch."""
+    if len(a_start) > len(b_start):
+        a, b, start, end = overlaps(b_start, b_end, a_start, a_end)
+        return Overlaps(b, a, start, end)
     first = np.searchsorted(b_end, a_start, side="right")
     count = np.maximum(np.searchsorted(b_start, a_end, side="left") - first, 0)
     a = np.repeat(np.arange(len(a_start)), count)
@@ -41,7 +45,19 @@ def overlaps(a_start: Int64, a_end: Int64, b_start: Int64, b_end: Int64) -> Over
     return Overlaps(a[met], b[met], start[met], end[met])
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+def count_until(ascending: Int64, time: Int64) -> Int64:
+    """For each instant, how many of the ascending values are not after it.
+
+    A binary search, of each instant among the values; or where the instants ascend as well, and are more, the other way
+    round, which is several times as fast.
+    """
+    if len(time) <= len(ascending) or (time[1:] < time[:-1]).any():
+        return np.searchsorted(ascending, time, side="right")
+    first_at = np.searchsorted(time, ascending, side="left")  # the first instant that a value is not after
+    return np.cumsum(np.bincount(first_at, minlength=len(time))[: len(time)])
+
+
+@dataclass(frozen=True, eq=False)
 class Intervals:
     """A set of instants as disjoint, sorted, non-touching intervals [start, end) of at least 1 ns.
 
@@ -65,12 +81,19 @@ class Intervals:
         """The measure of the set."""
         return int(self.length_ns.sum())
 
+    @cached_property
+    def _table(self) -> tuple[Int64, Int64]:
+        """The measure of the set before each interval, and where that begins; one more row for the end of time."""
+        so_far = np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(self.length_ns)))
+        return so_far, np.append(self.start, np.iinfo(np.int64).max)
+
     def before(self, time: Int64) -> Int64:
         """For each instant, how many nanoseconds of the set lie before it."""
-        so_far = np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(self.length_ns)))
-        position = np.searchsorted(self.end, time, side="right")
-        start = np.append(self.start, np.iinfo(np.int64).max)[position]
-        measure: Int64 = so_far[position] + np.maximum(time - start, 0)
+        so_far, start = self._table
+        position = count_until(self.end, time)
+        measure: Int64 = time - start[position]
+        np.maximum(measure, 0, out=measure)
+        measure += so_far[position]
         return measure
 
     def within(self, start: Int64, end: Int64) -> Int64:
@@ -79,6 +102,8 @@ class Intervals:
 
     def clip(self, a: int, b: int) -> Intervals:
         """What lies within [a, b)."""
+        if not len(self) or (a <= self.start[0] and self.end[-1] <= b):
+            return self
         start, end = np.maximum(self.start, a), np.minimum(self.end, b)
         kept = end > start
         return Intervals(start[kept], end[kept])
@@ -133,6 +158,10 @@ def union_by(group: npt.NDArray[np.integer[Any]], start: Int64, end: Int64, size
     """
     if not len(start):
         return np.zeros(size, dtype=np.int64)
+    if np.bincount(group).max() == 1:
+        alone = np.zeros(size, dtype=np.int64)
+        alone[group] = end - start
+        return alone
     first = np.full(size, np.iinfo(np.int64).max)
     last = np.full(size, np.iinfo(np.int64).min)
     np.minimum.at(first, group, start)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal, NamedTuple
 
-from cbprof.analysis.host import HostTimeline, driving_lanes, host_timeline
+import numpy as np
+
+from cbprof.analysis.host import HostTimeline, driving_lanes, frames, host_timeline
 from cbprof.analysis.intervals import Intervals, union
 from cbprof.analysis.window import Window
 from cbprof.trace import COPY_KINDS, Kind, Trace
@@ -28,7 +31,7 @@ class StateTotals(NamedTuple):
     neither: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class States:
     """When the GPU and the CPU were active in a window. Both sets are clipped to it.
 
@@ -45,7 +48,7 @@ class States:
     gpu: Intervals
     cpu: Intervals
 
-    @property
+    @cached_property
     def overlap(self) -> Intervals:
         return self.gpu.intersect(self.cpu)
 
@@ -79,8 +82,8 @@ class States:
 
 def gpu_active(trace: Trace, device: int, activity: Activity = "compute") -> Intervals:
     """The time in which a device runs a span of this activity, over the whole trace."""
-    rows = trace.mask(kinds=ACTIVITY_KINDS[activity], device=device)
-    return union(trace.start_ns[rows], trace.end_ns[rows])
+    rows = np.flatnonzero(trace.mask(kinds=ACTIVITY_KINDS[activity], device=device))
+    return union(trace.start_ns[rows], trace.end_of(rows))
 
 
 def cpu_active(trace: Trace, device: int | None = None, host: HostTimeline | None = None) -> Intervals:
@@ -90,7 +93,10 @@ def cpu_active(trace: Trace, device: int | None = None, host: HostTimeline | Non
     """
     host = host_timeline(trace) if host is None else host
     driving = host.of_lanes(driving_lanes(trace, host, device))
-    return driving.select(driving.working).covered()
+    working = driving.working
+    if trace.is_profile:
+        working &= ~frames(trace)[driving.span]
+    return union(driving.start[working], driving.end[working])
 
 
 def states(

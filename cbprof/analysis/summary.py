@@ -8,60 +8,20 @@ from typing import Any
 
 import numpy as np
 
-from cbprof.analysis.blame import Blame, blame_gaps
-from cbprof.analysis.gaps import Gaps, find_gaps
-from cbprof.analysis.host import HostTimeline, host_timeline
-from cbprof.analysis.intervals import Intervals, union
+from cbprof.analysis.cut import without_profiled_steps
+from cbprof.analysis.device import DeviceSummary, summarize_device
+from cbprof.analysis.health import Health, examine
+from cbprof.analysis.host import host_timeline
+from cbprof.analysis.latency import Latency, latency
+from cbprof.analysis.one_off import OneOff, one_offs
 from cbprof.analysis.phases import PhaseTime, nearest_rank, phase_times
-from cbprof.analysis.states import ACTIVITY_KINDS, Activity, StateTotals, states
-from cbprof.analysis.steps import StepTimes, step_times
+from cbprof.analysis.profile import MOST_UNTRACED_PCT
+from cbprof.analysis.states import Activity
+from cbprof.analysis.verdict import Verdict, judge
 from cbprof.analysis.window import Window, run_window, steps_window
-from cbprof.trace import Kind, RequestEvent, Trace
-
-KERNELS = (Kind.GPU_COMPUTE, Kind.GPU_COMM)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class DeviceSummary:
-    """One device in one window. Times in nanoseconds.
-
-    ``active_ns`` is its compute, ``busy_ns`` everything it ran, ``kernel_busy_ns`` compute and collectives,
-    ``exposed_comm_ns`` collectives that no compute covered. ``idle_ns``, the states and the gaps follow the summary's
-    activity. ``idle_ns`` is None where the window holds no span of that activity, since nothing is known then.
-    ``n_graph_launches`` is None where the evidence cannot tell.
-    """
-
-    device: int
-    rank: int
-    window: Window
-    active_ns: int
-    busy_ns: int
-    kernel_busy_ns: int
-    comm_busy_ns: int
-    exposed_comm_ns: int
-    idle_ns: int | None
-    n_gpu_events: int
-    n_streams: int
-    n_graph_launches: int | None
-    states: StateTotals
-    gaps: Gaps
-    blame: Blame
-    steps: StepTimes
-
-    @property
-    def idle_pct(self) -> float | None:
-        """100 x idle / window."""
-        return None if self.idle_ns is None else 100 * self.idle_ns / self.window.length_ns
-
-    @property
-    def ceiling_ns(self) -> int | None:
-        """The time left if all exposed host time vanished: the device's active time, and nothing else."""
-        return None if self.idle_ns is None else self.window.length_ns - self.idle_ns
-
-    @property
-    def speedup_bound(self) -> float | None:
-        """Window / ceiling: what overlapping host and device perfectly could bring at most."""
-        return self.window.length_ns / self.ceiling_ns if self.ceiling_ns else None
+from cbprof.analysis.window_modes import default_mode, device_windows, extent, hull
+from cbprof.errors import UsageError
+from cbprof.trace import RequestEvent, Trace
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,7 +40,21 @@ class Summary:
     window: Window | None
     devices: tuple[DeviceSummary, ...]
     phases: tuple[PhaseTime, ...]
+    one_offs: tuple[OneOff, ...]
     tokens: int | None
+    latency: Latency | None
+    format: str = "chrome"
+    examination: Health | None = None
+
+    @property
+    def most_idle(self) -> DeviceSummary | None:
+        """The device that waited longest: the one to look at first. A device of unknown idle time comes last."""
+        return max(self.devices, key=lambda device: -1 if device.idle_ns is None else device.idle_ns, default=None)
+
+    @property
+    def verdict(self) -> Verdict:
+        """What bounds the run, judged by the device that waited longest."""
+        return self.most_idle.verdict if self.most_idle else judge(None)
 
     @property
     def wall_ns(self) -> int:
@@ -102,22 +76,42 @@ class Summary:
 
 
 def summarize(
-    trace: Trace, *, steps: tuple[int | None, int | None] | None = None, activity: Activity = "compute"
+    trace: Trace,
+    *,
+    steps: tuple[int | None, int | None] | None = None,
+    window: str | None = None,
+    activity: Activity | None = None,
 ) -> Summary:
-    """The figures of a whole run, or of ``steps`` (first, last), last exclusive and None for an open end.
+    """The figures of a whole run, of ``steps`` (first, last), last exclusive and None for an open end, or of a window.
 
-    Raises UsageError where the trace has no such steps.
+    ``window``: see :func:`device_windows`; by default ``gpu_span`` for the trace of a profiler, and ``run`` for others.
+    ``activity``: by default ``busy`` for the trace of a profiler, and ``compute`` for others.
+    Raises UsageError where the trace has no such steps or window, or where both are given.
     """
-    run = run_window(trace)
-    window = run if steps is None else steps_window(trace, *steps)
+    if steps is not None and window is not None:
+        raise UsageError("steps and a window both choose a stretch of time: give one of them")
+    trace = without_profiled_steps(trace)
+    activity = activity or ("busy" if trace.is_profile else "compute")
+    run = extent(trace) if trace.is_profile else run_window(trace)
+    if steps is None:
+        windows = device_windows(trace, window or default_mode(trace), None if trace.is_profile else run)
+    else:
+        windows = dict.fromkeys(trace.devices, steps_window(trace, *steps))
+    whole = hull(windows)
+    whole = run if whole == run else whole
     host = host_timeline(trace)
+    health = examine(trace, host.launch_of) if trace.is_profile else None
     devices: tuple[DeviceSummary, ...] = ()
     phases: tuple[PhaseTime, ...] = ()
-    if run is not None and window is not None:
+    if run is not None and whole is not None:
+        phases = phase_times(trace, whole, host, activity)
         devices = tuple(
-            _device(trace, device, host, run=run, window=window, activity=activity) for device in trace.devices
+            summarize_device(
+                trace, device, host, phases, run=run, window=run if each == run else each, activity=activity
+            )
+            for device, each in windows.items()
         )
-        phases = phase_times(trace, window, host, activity)
+    tokens = _tokens(trace, whole, whole_run=steps is None and window is None)
     return Summary(
         mode=trace.mode,
         engine=_text(trace, "engine"),
@@ -125,60 +119,29 @@ def summarize(
         evidence=trace.evidence,
         activity=activity,
         complete=trace.complete,
-        reliable=trace.complete,
-        warnings=tuple(_warnings(trace, devices, activity)),
-        health=dict(trace.meta.get("health", {})),
-        window=window,
+        reliable=health.reliable if health else trace.complete,
+        warnings=(*_warnings(trace, devices, activity), *(health.warnings if health else ())),
+        health=dict(health.counts if health else trace.meta.get("health", {})) | _over_devices(devices),
+        window=whole,
         devices=devices,
         phases=phases,
-        tokens=_tokens(trace, window, whole_run=steps is None),
+        one_offs=one_offs(trace),
+        tokens=tokens,
+        latency=latency(trace.requests, whole, tokens if steps is None and window is None else None) if whole else None,
+        format=_text(trace, "format") or "chrome",
+        examination=health,
     )
 
 
-def _device(
-    trace: Trace, device: int, host: HostTimeline, *, run: Window, window: Window, activity: Activity
-) -> DeviceSummary:
-    in_run = states(trace, run, device, activity, host)
-    run_gaps = find_gaps(trace, in_run, host, activity)
-    here = in_run.within(window)
-    gaps = run_gaps if window is run else find_gaps(trace, here, host, activity)
-
-    def ran(*kinds: Kind) -> Intervals:
-        rows = trace.mask(kinds=kinds, device=device)
-        return union(trace.start_ns[rows], trace.end_ns[rows]).clip(window.start_ns, window.end_ns)
-
-    within = (trace.start_ns < window.end_ns) & ((trace.end_ns > window.start_ns) | (trace.start_ns >= window.start_ns))
-    events = np.flatnonzero(within & trace.mask(device=device) & trace.on_device)
-    counted = np.isin(trace.kind[events], ACTIVITY_KINDS[activity]).any()
-    ranks = {lane.rank for lane in trace.lanes if lane.device == device}
-    compute, kernels = ran(Kind.GPU_COMPUTE), ran(*KERNELS)
-    return DeviceSummary(
-        device=device,
-        rank=max(*ranks, 0),
-        window=window,
-        active_ns=compute.total_ns,
-        busy_ns=ran(*ACTIVITY_KINDS["busy"]).total_ns,
-        kernel_busy_ns=kernels.total_ns,
-        comm_busy_ns=ran(Kind.GPU_COMM).total_ns,
-        exposed_comm_ns=kernels.subtract(compute).total_ns,
-        idle_ns=gaps.total_ns if counted else None,
-        n_gpu_events=len(events),
-        n_streams=len(np.unique(trace.lane_id[events])),
-        n_graph_launches=_graph_launches(trace, window),
-        states=here.totals(),
-        gaps=gaps,
-        blame=blame_gaps(trace, device, gaps, host),
-        steps=step_times(trace, in_run, run_gaps, host).starting_in(window),
-    )
-
-
-def _graph_launches(trace: Trace, window: Window) -> int | None:
-    """Calls of cudaGraphLaunch and its kin; only records of the CUDA runtime tell."""
-    if trace.evidence != "cupti":
-        return None
-    ids = [index for index, name in enumerate(trace.names) if "graphlaunch" in name.lower()]
-    within = (trace.start_ns >= window.start_ns) & (trace.start_ns < window.end_ns)
-    return int((within & ~trace.on_device & np.isin(trace.name_id, ids)).sum())
+def _over_devices(devices: tuple[DeviceSummary, ...]) -> dict[str, float]:
+    """Figures of a profile that stand for all devices together."""
+    known = [device for device in devices if device.profile and device.idle_pct is not None]
+    if not known:
+        return {}
+    return {
+        "mean_idle_pct": sum(device.idle_pct or 0 for device in known) / len(known),
+        "not_computing_pct": sum(device.not_computing_pct or 0 for device in known) / len(known),
+    }
 
 
 def _tokens(trace: Trace, window: Window | None, *, whole_run: bool) -> int | None:
@@ -196,11 +159,15 @@ def _tokens(trace: Trace, window: Window | None, *, whole_run: bool) -> int | No
 
 
 def _warnings(trace: Trace, devices: tuple[DeviceSummary, ...], activity: Activity) -> Iterator[str]:
-    if not trace.complete:
+    if not trace.complete and not trace.is_profile:
         yield "incomplete trace: the run was cut short or the file truncated; the figures cover what is there"
     lost = trace.meta.get("health", {}).get("n_dropped", 0)
-    if lost:
+    if lost and not trace.is_profile:
         yield f"{lost} events of the file could not be read and are left out"
+    profiled = trace.meta.get("cupti")
+    if isinstance(profiled, dict) and "steps" in profiled:
+        first, last = profiled["steps"]
+        yield f"steps {first} to {last - 1} ran under a profiler ({profiled.get('file')}) and are left out"
     if not devices:
         yield "no span on a device: idle time is unknown"
     elif trace.on_device.all():
@@ -209,6 +176,9 @@ def _warnings(trace: Trace, devices: tuple[DeviceSummary, ...], activity: Activi
         if device.idle_ns is None:
             nothing = "no compute" if activity == "compute" else "nothing"
             yield f"device {device.device} ran {nothing} in the window: its idle time is unknown"
+        elif device.profile and 100 * device.profile.untraced_ns > MOST_UNTRACED_PCT * device.window.length_ns:
+            share = 100 * device.profile.untraced_ns / device.window.length_ns
+            yield f"{share:.0f} % of the time no record says what the host did: whether it worked then is unknown"
     if trace.evidence == "cuda_events" and devices and trace.meta.get("clock_error_ns") is None:
         yield "no clock error stated: the edges of a gap may be off by microseconds"
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cbprof.errors import UsageError
-from cbprof.trace import Int64, Kind, Trace
+from cbprof.trace import Int64, Kind, Trace, one_of
 
 # Host spans of these names happen once, before or between the steps, and are reported apart from them.
 ONE_OFF = ("capture", "warmup")
@@ -15,15 +15,28 @@ ONE_OFF = ("capture", "warmup")
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """[start_ns, end_ns) of a trace. ``name`` says how it was chosen: ``run``, ``steps a:b`` or ``explicit:A:B``."""
+    """[start_ns, end_ns) of a trace.
+
+    ``name`` says how it was chosen: ``run``, ``steps a:b``, ``gpu_span``, ``annotation:NAME`` or ``explicit:A:B``.
+    ``recorded`` is False where what was asked for lies outside what was recorded: the window is empty then.
+    """
 
     start_ns: int
     end_ns: int
     name: str = "run"
+    recorded: bool = True
 
     @property
     def length_ns(self) -> int:
         return self.end_ns - self.start_ns
+
+
+def spans_named(trace: Trace, name: str) -> Int64:
+    """The rows of the host spans of this name, in the order of time."""
+    ids = [index for index, text in enumerate(trace.names) if text == name]
+    if not ids:
+        return np.zeros(0, dtype=np.int64)
+    return np.flatnonzero(one_of(trace.name_id, ids) & ~trace.on_device)
 
 
 def run_window(trace: Trace) -> Window | None:
@@ -36,12 +49,14 @@ def run_window(trace: Trace) -> Window | None:
     on_device = trace.on_device
     if not on_device.any():
         return None
-    host = np.isin(trace.kind, np.array([Kind.CPU_WORK, Kind.CPU_WAIT], dtype=np.int8))
+    host = one_of(trace.kind, (Kind.CPU_WORK, Kind.CPU_WAIT))
     of_a_step = host & (trace.step >= 0)
     opening = of_a_step if of_a_step.any() else host if host.any() else on_device
-    reached = of_a_step & np.isin(trace.step, trace.step[on_device])
-    start = int(trace.start_ns[opening].min())
-    end = int(trace.end_ns[on_device | reached].max())
+    start = int(trace.start_ns[np.argmax(opening)])  # spans are sorted by start
+    end = int(trace.end_of(on_device).max())
+    later = np.flatnonzero(of_a_step & (trace.end_ns > end))
+    reached = later[np.isin(trace.step[later], trace.step[on_device])]
+    end = int(trace.end_of(reached).max(initial=end))
     return Window(start, end) if end > start else None
 
 
@@ -63,6 +78,14 @@ def steps_window(trace: Trace, first: int | None, last: int | None) -> Window:
         known = f"the trace has steps {step[0]} to {step[-1]}" if len(step) else "no compute span carries a step"
         raise UsageError(f"{name} holds no step: {known}; give --steps first:last")
     return Window(begin, end, name)
+
+
+def steps_after(trace: Trace, count: int) -> tuple[int, None]:
+    """The range of steps without the first ``count`` that ran on a device. Raises UsageError where none is left."""
+    step, start = _compute_starts(trace)
+    if count >= len(step):
+        raise UsageError(f"skipping {count} steps leaves none: the trace has {len(step)}")
+    return int(step[np.argsort(start, kind="stable")[count]]), None
 
 
 def _compute_starts(trace: Trace) -> tuple[Int64, Int64]:

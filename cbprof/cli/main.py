@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import os
 import sys
+from io import TextIOWrapper
 from typing import Annotated
 
 import typer
 
 from cbprof import __version__
-from cbprof.cli import plot, report, run
+from cbprof.cli import check, compare, convert, doctor, hazards, lab, plot, predict, record, report, run
 from cbprof.errors import CbprofError
 
 app = typer.Typer(
@@ -44,12 +45,23 @@ def cbprof(
 
 
 app.command()(run.run)
+app.command(context_settings={"allow_interspersed_args": False})(record.record)
 app.command()(report.report)
 app.command()(plot.plot)
+app.command()(compare.compare)
+app.command()(predict.predict)
+app.command()(hazards.hazards)
+app.command()(check.check)
+app.command()(convert.convert)
+app.command()(doctor.doctor)
+app.command()(lab.lab)
 
 
 def main() -> None:
     """Run the command line and exit."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a name may hold what the terminal cannot show
     try:
         app()
     except CbprofError as error:

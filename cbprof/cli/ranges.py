@@ -14,6 +14,12 @@ def parse_lengths(text: str) -> tuple[int, int]:
         raise typer.BadParameter(f"{text!r} is not a length: give a number such as 128, or a range 16:2048") from None
 
 
+def format_lengths(lengths: tuple[int, int]) -> str:
+    """The inverse of :func:`parse_lengths`."""
+    low, high = lengths
+    return str(low) if low == high else f"{low}:{high}"
+
+
 def parse_steps(text: str | None) -> tuple[int | None, int | None] | None:
     """``"0:1000"`` is (0, 1000); ``"7000:"`` is (7000, None)."""
     if text is None:
@@ -26,3 +32,14 @@ def parse_steps(text: str | None) -> tuple[int | None, int | None] | None:
     if not colon:
         raise typer.BadParameter(f"{text!r} is not a range of steps: give first:last, such as 100:200, or 100:")
     return steps
+
+
+def parse_window(text: str | None) -> tuple[int, int] | None:
+    """``"100:120"`` is (100, 120): a range of steps with both ends."""
+    steps = parse_steps(text)
+    if steps is None:
+        return None
+    first, last = steps
+    if first is None or last is None or not 0 <= first < last:
+        raise typer.BadParameter(f"{text!r} is not a window of steps: give first:last, such as 100:120")
+    return first, last

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from cbprof.cli.ranges import parse_steps
+from cbprof.cli.ranks import report_ranks
+from cbprof.errors import UsageError
+
+if TYPE_CHECKING:
+    from cbprof.analysis.summary import Summary
+    from cbprof.trace import Trace
 
 
 class Activity(StrEnum):
@@ -25,40 +32,123 @@ class Gaps(StrEnum):
     all = "all"
 
 
+class Format(StrEnum):
+    """How the report is printed."""
+
+    text = "text"
+    md = "md"
+
+
 def report(
-    trace: Annotated[Path, typer.Argument(help="A trace.json or trace.json.gz.", metavar="TRACE")],
+    traces: Annotated[
+        list[Path], typer.Argument(help="A trace; or several, or a folder: one row a rank.", metavar="TRACE")
+    ],
     steps: Annotated[
         str | None, typer.Option(help="Only these steps, first:last (last not included); either may be left out.")
     ] = None,
+    skip: Annotated[int, typer.Option(min=0, help="Leave out this many steps at the start.")] = 0,
+    window: Annotated[
+        str | None,
+        typer.Option(
+            help="The stretch of time: run, gpu_span, annotation:NAME, annotation:NAME#2, or explicit:FROM:TO in "
+            "microseconds. [default: run; gpu_span for the trace of a profiler]",
+            metavar="MODE",
+        ),
+    ] = None,
     activity: Annotated[
-        Activity, typer.Option(help="What counts as GPU active: compute, or busy: compute and copies.")
-    ] = Activity.compute,
+        Activity | None,
+        typer.Option(
+            help="What counts as GPU active: compute, or busy: compute and copies. "
+            "[default: compute; busy for the trace of a profiler]"
+        ),
+    ] = None,
+    full: Annotated[
+        bool, typer.Option("--full", help="Also phases, overlap, gaps, idle over time and context, latency.")
+    ] = False,
+    layout: Annotated[Format, typer.Option("--format", help="text for a terminal, md for a pull request.")] = (
+        Format.text
+    ),
     json: Annotated[bool, typer.Option("--json", help="Print JSON with stable keys.")] = False,
     gaps: Annotated[Gaps, typer.Option(help="With --json: the ten longest gaps, or all of them.")] = Gaps.longest,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Write a page to send: NAME.html.", metavar="FILE")
+    ] = None,
+    csv: Annotated[
+        Path | None, typer.Option(help="Also write the steps and the gaps: a folder, or NAME.csv.", metavar="DIR|FILE")
+    ] = None,
 ) -> None:
-    """How long the GPU waited, and for what.
+    """How long the GPU waited, for what, and what bounds the run.
 
     Examples:
 
         cbprof report trace.json
 
-        cbprof report trace.json --steps 1000:2000
+        cbprof report trace.json --skip 10 --full
 
         cbprof report trace.json --json --gaps all
+
+        cbprof report trace.sync.json trace.async.json -o report.html
+
+        cbprof report rank0.json.gz rank1.json.gz
     """
-    from cbprof.analysis.summary import summarize
     from cbprof.formats import load
 
-    summary = summarize(load(trace), steps=parse_steps(steps), activity=activity.value)
+    if output is not None:
+        _write_page(traces, output)
+        return
+    figures = partial(
+        _figures, steps=parse_steps(steps), skip=skip, window=window, activity=activity.value if activity else None
+    )
+    trace = traces[0]
+    if len(traces) > 1 or trace.is_dir():
+        if full or csv or layout is not Format.text:
+            raise UsageError("--full, --csv and --format are for one trace: give one, or leave them out")
+        report_ranks(traces, figures, json=json, gaps=gaps.value)
+        return
+    summary = figures(load(trace))
+    if csv is not None:
+        from cbprof.render.csv_tables import write_csv
+
+        typer.echo("wrote {} {}".format(*write_csv(summary, csv)), err=True)
     if json:
         from json import dumps
 
         from cbprof.analysis.report import to_json
 
         typer.echo(dumps(to_json(summary, file=str(trace), gaps=gaps.value), indent=1))
+    elif layout is Format.md:
+        from cbprof.render.sheets import as_markdown
+
+        typer.echo(as_markdown(summary, str(trace), full=full))
     else:
-        from rich.console import Console
+        from cbprof.render.details import print_report
 
-        from cbprof.render.table import summary_table
+        print_report(summary, str(trace), full=full)
 
-        Console().print(summary_table(summary, title=str(trace)))
+
+def _write_page(traces: list[Path], page: Path) -> None:
+    from cbprof.formats import load
+    from cbprof.render.report_page import write_report
+
+    if page.suffix.lower() not in {".html", ".htm"}:
+        raise UsageError(f"{page}: the report is a page: choose a name that ends in .html")
+    write_report({str(trace): load(trace) for trace in traces}, page)
+    typer.echo(f"wrote {page}")
+
+
+def _figures(
+    trace: Trace,
+    *,
+    steps: tuple[int | None, int | None] | None,
+    skip: int,
+    window: str | None,
+    activity: Literal["compute", "busy"] | None,
+) -> Summary:
+    """The figures that the options ask for; also called in other processes."""
+    from cbprof.analysis.summary import summarize
+    from cbprof.analysis.window import steps_after
+
+    if skip and steps is not None:
+        raise UsageError("--skip and --steps both choose where to begin: give one of them")
+    chosen = steps_after(trace, skip) if skip else steps
+    return summarize(trace, steps=chosen, window=window, activity=activity)

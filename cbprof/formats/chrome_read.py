@@ -38,7 +38,8 @@ def to_trace(document: ChromeDocument, path: Path) -> Trace:
     * ``complete``: False if the file was cut; else what the file says; else True;
     * ``otherData``: the object of this name, if there is one;
     * ``health``: ``n_events_recovered`` counts the spans and request moments that were read, ``n_dropped`` the events
-      that could not be: a field is missing, not of its type, or out of range.
+      that could not be: a field is missing, not of its type, or out of range. What the importer of a converted trace
+      had counted is kept.
 
     Unknown phases, categories and keys are ignored; unknown args of a span are kept in ``extra``.
     Raises :class:`DataError` on a newer schema, and where the file was cut before its first event.
@@ -58,7 +59,12 @@ def to_trace(document: ChromeDocument, path: Path) -> Trace:
             n_dropped += 1
     if not document.whole and not n_recovered:
         raise DataError(f"{path}: cut off or damaged before its first span; record the trace again")
-    return builder.build(meta | {"health": {"n_events_recovered": n_recovered, "n_dropped": n_dropped}})
+    health = {"n_events_recovered": n_recovered, "n_dropped": n_dropped}
+    imported = meta.get("health")  # of a trace that was converted from another format
+    if isinstance(imported, dict):
+        lost = _integer(imported.get("n_dropped"), bits=64)
+        health = {**imported, **health, "n_dropped": n_dropped + max(lost, 0)}
+    return builder.build(meta | {"health": health})
 
 
 def _meta(document: ChromeDocument, path: Path) -> dict[str, Any]:

@@ -14,19 +14,20 @@ from io import BufferedIOBase
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 from cbprof import __version__
 from cbprof.errors import DataError, UsageError
 from cbprof.formats.chrome_json import SCHEMA, to_json
-from cbprof.trace import BATCH_PHASES, NONE, BatchPhase, Kind, Lane, RequestEvent, Trace
+from cbprof.trace import BATCH_PHASES, NONE, BatchPhase, Int64, Kind, Lane, RequestEvent, Trace
 
 _LINES_A_WRITE = 4096
 _GZIP_LEVEL = 3  # a tenth of the time of level 9, for files a sixth larger
 _THOUSANDTHS = tuple(f".{number:03d}" for number in range(1000))
 
 # What the reader finds out for itself, and what has its own place in the file.
-_NOT_IN_HEAD = ("schema", "complete", "health", "otherData")
+_NOT_IN_HEAD = ("schema", "complete", "otherData")
 
 
 class TraceWriter:
@@ -54,6 +55,7 @@ class TraceWriter:
         self._places: list[tuple[int, int]] = []  # the pid and tid of each lane
         self._rank = meta.get("rank", NONE)
         self._openings: dict[tuple[int, Kind, str], str] = {}
+        self._arrows = 0
         self._last_scheduled = NONE
         self._facts: dict[int, str] = {}  # of steps whose schedule span is still to come
         self._late_facts: dict[int, str] = {}  # of steps whose schedule span has been written without them
@@ -102,6 +104,16 @@ class TraceWriter:
         if len(self._lines) >= _LINES_A_WRITE:
             self._write_lines()
 
+    def arrow(self, from_lane: int, from_ns: int, to_lane: int, to_ns: int) -> None:
+        """Lead the eye from the span that begins at one place to the span that begins at another. Readers ignore it."""
+        self._arrows += 1
+        for phase, lane_id, time_ns in (('"s"', from_lane, from_ns), ('"f","bp":"e"', to_lane, to_ns)):
+            pid, tid = self._places[lane_id]
+            self._lines.append(
+                f',\n{{"ph":{phase},"id":{self._arrows},"name":"launch","cat":"launch",'
+                f'"pid":{pid},"tid":{tid},"ts":{_us(time_ns)}}}'
+            )
+
     def batch(self, step: int, *, tokens: int, requests: int, context: int, phase: BatchPhase) -> None:
         facts = self._facts if step > self._last_scheduled else self._late_facts
         facts[step] = f',"tokens":{tokens},"requests":{requests},"context":{context},"phase":"{phase}"'
@@ -136,6 +148,13 @@ class TraceWriter:
         self._release()
         with suppress(OSError):
             self.part.unlink()
+
+    def disown(self) -> None:
+        """In a process forked off: what it may still write, or the interpreter on its way out, goes nowhere."""
+        if not self._raw.closed:
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, self._raw.fileno())
+            os.close(nowhere)
 
     def _open(self) -> tuple[BufferedIOBase, BufferedIOBase]:
         """The file on disk, and what to write to: the same, or the gzip stream into it."""
@@ -191,11 +210,16 @@ class TraceWriter:
         return self._late_facts.pop(step, "") if self._late_facts else ""
 
 
-def save(trace: Trace, path: Path) -> Path:
-    """Write a whole trace, or nothing. Raises :class:`UsageError` or :class:`DataError` if that is not possible."""
+def save(trace: Trace, path: Path, *, launch_of: Int64 | None = None) -> Path:
+    """Write a whole trace, or nothing. Raises :class:`UsageError` or :class:`DataError` if that is not possible.
+
+    ``launch_of``: for each span the index of the one that launched it, or -1; viewers then draw an arrow between them.
+    """
     writer = TraceWriter(path, trace.meta)
     try:
         _write_trace(trace, writer)
+        if launch_of is not None:
+            _write_arrows(trace, writer, launch_of)
         return writer.close({"complete": trace.meta.get("complete", True)})
     except BaseException:
         writer.abandon()
@@ -218,6 +242,14 @@ def _write_trace(trace: Trace, writer: TraceWriter) -> None:
         writer.request(RequestEvent(event), request, time_ns)
 
 
+def _write_arrows(trace: Trace, writer: TraceWriter, launch_of: Int64) -> None:
+    lanes = np.array([writer.lane(lane) for lane in trace.lanes], dtype=np.int64)[trace.lane_id]
+    launched = np.flatnonzero(launch_of != NONE)
+    launch = launch_of[launched]
+    for arrow in _rows(lanes[launch], trace.start_ns[launch], lanes[launched], trace.start_ns[launched]):
+        writer.arrow(*arrow)
+
+
 def _rows(*columns: npt.NDArray[Any]) -> Iterator[tuple[int, ...]]:
     """The rows of integer columns, as Python integers."""
     return zip(*(column.tolist() for column in columns), strict=True)
@@ -226,6 +258,8 @@ def _rows(*columns: npt.NDArray[Any]) -> Iterator[tuple[int, ...]]:
 def _head(meta: Mapping[str, Any]) -> str:
     """The file up to its first event, which names the host. The tool that took the trace stays its producer."""
     facts = {"schema": SCHEMA} | {key: value for key, value in meta.items() if key not in _NOT_IN_HEAD}
+    if meta.get("format", "chrome") == "chrome":
+        facts.pop("health", None)  # of another trace.json; what an importer found is to be kept
     other = {"producer": f"cbprof {__version__}"} | meta.get("otherData", {})
     host = _metadata("process_name", 0, 0, {"name": "host"}).removeprefix(",\n")
     return (

@@ -2,40 +2,47 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from cbprof.errors import DataError
-from cbprof.formats import chrome_json, chrome_read
-from cbprof.formats.chrome_json import ChromeDocument
+from cbprof.formats import chrome_json, chrome_read, nsys
 from cbprof.formats.content import read_content
+from cbprof.formats.nsys_database import SQLITE_MAGIC
+from cbprof.formats.step_marks import with_steps
+from cbprof.formats.stream import ByteStream
 from cbprof.trace import Trace
 
-_SQLITE_MAGIC = b"SQLite format 3\0"
-_KINETO_KEYS = ("schemaVersion", "deviceProperties", "baseTimeNanoseconds")
-_READABLE = "this version reads only cbprof's own traces; record one with `cbprof run -o trace.json`"
+# What only cbprof writes. A file of ours without any of it at its start is still found out, at its first event.
+_OURS = re.compile(rb'"cbprof(?:_end)?"\s*:|"producer"\s*:\s*"cbprof |"cat"\s*:\s*"[cg]pu\.[a-z0-9]+"')
 
 
 def load(path: str | Path) -> Trace:
-    """Read a trace file, gzip or not, whole, cut, or still being written (``.part``).
+    """Read a trace file of cbprof, torch.profiler (Kineto) or Nsight Systems, or another tool's Chrome trace.
 
-    Raises :class:`DataError`, in one line, where it is missing, unreadable, or not a trace that can be read.
+    Gzip or not, whole, cut, or still being written (``.part``). Raises :class:`DataError`, in one line, where it is
+    missing, unreadable, or not a trace that can be read.
     """
     path = Path(path)
-    content = read_content(path)
-    if content.data.startswith(_SQLITE_MAGIC):
-        raise DataError(f"{path}: an SQLite database, perhaps of Nsight Systems; {_READABLE}")
+    if nsys.recognises(path):
+        return with_steps(nsys.load(path))
+    with ByteStream(path) as stream:
+        head = stream.peek()
+        if head.startswith(SQLITE_MAGIC):
+            raise DataError(f"{path}: an SQLite database inside gzip; unpack it with `gunzip` first")
+    if not _OURS.search(head):
+        from cbprof.formats import kineto  # needs msgspec, which recording a run does not
+
+        try:
+            return with_steps(kineto.load(path))
+        except kineto.NativeTraceError:
+            pass
+    return _load_native(path)
+
+
+def _load_native(path: Path) -> Trace:
     try:
-        document = chrome_json.parse(content, path)
-        if chrome_read.is_native(document):
-            return chrome_read.to_trace(document, path)
+        document = chrome_json.parse(read_content(path), path)
+        return chrome_read.to_trace(document, path)
     except RecursionError:
         raise DataError(f"{path}: not a trace: its JSON is nested too deeply") from None
-    raise DataError(f"{path}: {_describe(document)}; {_READABLE}")
-
-
-def _describe(document: ChromeDocument) -> str:
-    if any(key in document.fields for key in _KINETO_KEYS):
-        return "a trace of the PyTorch profiler"
-    if any(isinstance(event, dict) and "ph" in event for event in document.events):
-        return "a Chrome trace of another tool"
-    return "JSON, but not a trace: none of its events has a phase (`ph`)"

@@ -11,7 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from cbprof.analysis.blame import Blame, Cause
-from cbprof.analysis.summary import DeviceSummary, Summary
+from cbprof.analysis.device import DeviceSummary
+from cbprof.analysis.summary import Summary
 from cbprof.render.numbers import UNKNOWN, count, duration, percent, rate, ratio
 from cbprof.render.panel import HEADER, LABEL, closing_lines, framed, plain
 from cbprof.render.statebar import StateBar, StateLabel, StateLegend, shares_of
@@ -32,6 +33,7 @@ CAUSES: Mapping[Cause, str] = MappingProxyType(
         Cause.UNATTRIBUTED: "(no host span)",
         Cause.LAUNCH: "launch",
         Cause.QUEUED: "its turn in the queue",
+        Cause.UNTRACED: "(host time without a record)",
     }
 )
 
@@ -39,7 +41,7 @@ CAUSES: Mapping[Cause, str] = MappingProxyType(
 def summary_table(summary: Summary, *, title: str | None = None) -> RenderableType:
     """The figures of one trace. ``title``: its file."""
     parts: list[RenderableType] = [_key_figures(summary)]
-    device = _most_idle(summary)
+    device = summary.most_idle
     if len(summary.devices) > 1:
         parts += ["", _per_device(summary)]
     if device is not None and device.idle_ns is not None:
@@ -71,16 +73,11 @@ def comparison_table(before: Summary, after: Summary) -> RenderableType:
     return framed(Group(*parts), [f"{names[0]} and {names[1]}", after.device_name], after.engine)
 
 
-def _most_idle(summary: Summary) -> DeviceSummary | None:
-    """The device that a table shows in detail: the one that waited longest."""
-    return max(summary.devices, key=lambda device: -1 if device.idle_ns is None else device.idle_ns, default=None)
-
-
 def _key_figures(summary: Summary) -> Table:
     """Time and work on the left, the device on the right."""
     idle, active = _text_of(IDLE_PCT, summary), _text_of(ACTIVE_PCT, summary)
     gaps = longest = UNKNOWN
-    device = _most_idle(summary)
+    device = summary.most_idle
     if device is not None and device.idle_ns is not None:
         idle, active = f"{idle}  {duration(device.idle_ns)}", f"{active}  {duration(device.ceiling_ns)}"
         gaps, longest = count(len(device.gaps)), _longest_gap(device)
@@ -116,7 +113,7 @@ def _per_device(summary: Summary) -> Table:
 
 def _waited_for(summary: Summary, device: DeviceSummary) -> Table:
     """The largest causes of idle time, per step, in all, and as shares of it."""
-    found = list(_causes(device.blame).items())
+    found = list(causes_in_words(device.blame).items())
     shown, others = found[:TOP_CAUSES], found[TOP_CAUSES:]
     if others:
         shown.append((f"{len(others)} others" if len(others) > 1 else others[0][0], sum(ns for _, ns in others)))
@@ -127,7 +124,7 @@ def _waited_for(summary: Summary, device: DeviceSummary) -> Table:
     return table
 
 
-def _causes(blame: Blame) -> dict[str, int]:
+def causes_in_words(blame: Blame) -> dict[str, int]:
     """What the device waited for, in words, with the nanoseconds of each, most first."""
     found: dict[str, int] = {}
     for part in blame.totals():
@@ -157,7 +154,7 @@ def _text_of(figure: _Figure, summary: Summary) -> str:
 
 
 def _idle_pct(summary: Summary) -> float | None:
-    device = _most_idle(summary)
+    device = summary.most_idle
     return None if device is None else device.idle_pct
 
 
@@ -200,7 +197,7 @@ def _bars(before: Summary, after: Summary, names: tuple[str, str]) -> Table:
     grid.add_column(no_wrap=True)
     grid.add_column(ratio=1)
     for name, summary in zip(names, (before, after), strict=True):
-        device = _most_idle(summary)
+        device = summary.most_idle
         if device is not None and device.idle_ns is not None:
             grid.add_row(Text(name, LABEL), StateBar(device.states, summary.wall_ns / longest))
     return grid
@@ -209,7 +206,7 @@ def _bars(before: Summary, after: Summary, names: tuple[str, str]) -> Table:
 def _states_compared(before: Summary, after: Summary) -> Table:
     """The legend of the bars, with the shares of both."""
     table = _columns("", *("",) * 3, show_header=False)
-    devices = _most_idle(before), _most_idle(after)
+    devices = before.most_idle, after.most_idle
     shares = [
         [UNKNOWN] * len(STATES) if device is None or device.idle_ns is None else shares_of(device.states)
         for device in devices
@@ -223,8 +220,8 @@ def _causes_compared(before: Summary, after: Summary, names: tuple[str, str]) ->
     """The largest causes of idle time per step, in either."""
     per_step: list[dict[str, float]] = []
     for summary in (before, after):
-        device = _most_idle(summary)
-        found = _causes(device.blame) if device is not None and summary.n_steps else {}
+        device = summary.most_idle
+        found = causes_in_words(device.blame) if device is not None and summary.n_steps else {}
         per_step.append({name: ns / summary.n_steps for name, ns in found.items()})
     old, new = per_step
     largest = sorted({**old, **new}, key=lambda name: -max(old.get(name, 0), new.get(name, 0)))[:TOP_CAUSES]
@@ -239,7 +236,7 @@ def _causes_compared(before: Summary, after: Summary, names: tuple[str, str]) ->
 
 def _gain(before: Summary, after: Summary, names: tuple[str, str]) -> Text | None:
     """What changed per token (or per step), against what could have at most."""
-    device = _most_idle(before)
+    device = before.most_idle
     if before.tokens_per_s and after.tokens_per_s:
         gain, unit = after.tokens_per_s / before.tokens_per_s, "tokens/s"
     elif before.n_steps and after.n_steps:

@@ -32,3 +32,9 @@ STATES: Mapping[str, StateStyle] = MappingProxyType(
         "neither": StateStyle("#b8b8b8", "neither", "·", "."),
     }
 )
+
+
+def text_on(color: str) -> str:
+    """Black or white (hex), whichever reads better on a colour."""
+    red, green, blue = ((int(color[at : at + 2], 16) / 255) ** 2.2 for at in (1, 3, 5))
+    return "#10151b" if 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.25 else "#ffffff"

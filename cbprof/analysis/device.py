@@ -1,0 +1,166 @@
+"""All figures of one device in one window."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from cbprof.analysis.blame import Blame, blame_gaps
+from cbprof.analysis.gaps import Gaps, find_gaps
+from cbprof.analysis.host import HostTimeline
+from cbprof.analysis.one_off import one_off_idle_ns
+from cbprof.analysis.overlap import Overlap, overlap
+from cbprof.analysis.phases import PhaseTime
+from cbprof.analysis.profile import Profile, profile
+from cbprof.analysis.ran import ran_in
+from cbprof.analysis.segments import Segments, over_context, over_time
+from cbprof.analysis.states import Activity, StateTotals, states
+from cbprof.analysis.steps import StepTimes, step_times
+from cbprof.analysis.verdict import Findings, Verdict, judge, shortened
+from cbprof.analysis.window import Window
+from cbprof.trace import Trace
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DeviceSummary:
+    """One device in one window. Times in nanoseconds.
+
+    ``active_ns`` is its compute, ``busy_ns`` everything it ran, ``kernel_busy_ns`` compute and collectives (without
+    graphs that were recorded as a whole), ``exposed_comm_ns`` collectives that no compute covered. ``idle_ns``, the
+    states and the gaps follow the summary's activity.
+    ``idle_ns`` is None where the window holds no span of that activity, since nothing is known then.
+    ``n_graph_launches`` is None where the evidence cannot tell. ``one_off_idle_ns`` is the idle time that graph
+    captures and warm-up cost. ``device_name``: what the file calls the device, where that is not its number.
+    """
+
+    device: int
+    rank: int
+    window: Window
+    active_ns: int
+    busy_ns: int
+    kernel_busy_ns: int
+    comm_busy_ns: int
+    exposed_comm_ns: int
+    idle_ns: int | None
+    n_gpu_events: int
+    n_streams: int
+    n_graph_launches: int | None
+    states: StateTotals
+    gaps: Gaps
+    blame: Blame
+    steps: StepTimes
+    overlap: Overlap
+    one_off_idle_ns: int
+    over_time: Segments
+    over_context: Segments
+    verdict: Verdict
+    profile: Profile | None = None
+    device_name: str | None = None
+
+    @property
+    def idle_pct(self) -> float | None:
+        """100 x idle / window."""
+        return None if self.idle_ns is None else 100 * self.idle_ns / self.window.length_ns
+
+    @property
+    def not_computing_pct(self) -> float | None:
+        """The share of the window in which no kernel but collectives ran; for the trace of a profiler."""
+        if self.profile is None or not self.window.length_ns:
+            return None
+        return 100 * (self.window.length_ns - self.profile.compute_busy_ns) / self.window.length_ns
+
+    @property
+    def idle_pct_excl_overhead(self) -> float | None:
+        """The idle share without the profiler's own overhead, in the idle time as in the window; None without any."""
+        if self.idle_ns is None or self.profile is None or not self.profile.overhead_ns:
+            return None
+        outside = self.window.length_ns - self.profile.overhead_ns
+        return 100 * self.profile.idle_outside_ns / outside if outside else None
+
+    @property
+    def idle_pct_excl_one_off(self) -> float | None:
+        """The same without graph captures and warm-up, in the idle time as in the window."""
+        if self.idle_ns is None or self.one_off_idle_ns == self.window.length_ns:
+            return None
+        return 100 * (self.idle_ns - self.one_off_idle_ns) / (self.window.length_ns - self.one_off_idle_ns)
+
+    @property
+    def ceiling_ns(self) -> int | None:
+        """The time left if all exposed host time vanished: the device's active time, and nothing else."""
+        return None if self.idle_ns is None else self.window.length_ns - self.idle_ns
+
+    @property
+    def speedup_bound(self) -> float | None:
+        """Window / ceiling: what overlapping host and device perfectly could bring at most."""
+        return self.window.length_ns / self.ceiling_ns if self.ceiling_ns else None
+
+
+def summarize_device(
+    trace: Trace,
+    device: int,
+    host: HostTimeline,
+    phases: Sequence[PhaseTime],
+    *,
+    run: Window,
+    window: Window,
+    activity: Activity,
+) -> DeviceSummary:
+    """The figures of a device in ``window``, which lies in ``run``. ``phases``: those of the window."""
+    in_run = states(trace, run, device, activity, host)
+    run_gaps = find_gaps(trace, in_run, host, activity)
+    here = in_run.within(window)
+    gaps = run_gaps if window == run else find_gaps(trace, here, host, activity)
+    ran = ran_in(trace, device, window, activity)
+    ranks = {lane.rank for lane in trace.lanes if lane.device == device}
+    totals = here.totals()
+    blame = blame_gaps(trace, device, gaps, host)
+    once_ns = one_off_idle_ns(trace, device, host, gaps, blame)
+    steps = step_times(trace, in_run, run_gaps, host).starting_in(window)
+    overlapped = overlap(trace, totals, steps)
+    findings = Findings(
+        evidence_level=trace.evidence,
+        n_gpu_events=ran.n_events,
+        states=totals,
+        gaps=gaps,
+        blame=blame,
+        one_off_idle_ns=once_ns,
+        overlap=overlapped,
+        waits=[phase for phase in phases if phase.waiting],
+        shortened=shortened(here, steps),
+    )
+    return DeviceSummary(
+        device=device,
+        rank=max(*ranks, 0),
+        window=window,
+        active_ns=ran.active_ns,
+        busy_ns=ran.busy_ns,
+        kernel_busy_ns=ran.kernel_busy_ns,
+        comm_busy_ns=ran.comm_busy_ns,
+        exposed_comm_ns=ran.exposed_comm_ns,
+        idle_ns=gaps.total_ns if ran.anything else None,
+        n_gpu_events=ran.n_events,
+        n_streams=ran.n_streams,
+        n_graph_launches=_graph_launches(trace, window),
+        states=totals,
+        gaps=gaps,
+        blame=blame,
+        steps=steps,
+        overlap=overlapped,
+        one_off_idle_ns=once_ns,
+        over_time=over_time(here, steps),
+        over_context=over_context(here, steps),
+        verdict=judge(findings if ran.anything else None),
+        profile=profile(trace, here, host) if trace.is_profile else None,
+        device_name=trace.meta.get("device_names", {}).get(str(device)),
+    )
+
+
+def _graph_launches(trace: Trace, window: Window) -> int | None:
+    """Calls of cudaGraphLaunch and its kin; only records of the CUDA runtime tell."""
+    if trace.evidence != "cupti":
+        return None
+    ids = [index for index, name in enumerate(trace.names) if "graphlaunch" in name.lower()]
+    within = (trace.start_ns >= window.start_ns) & (trace.start_ns < window.end_ns)
+    return int((within & ~trace.on_device & np.isin(trace.name_id, ids)).sum())

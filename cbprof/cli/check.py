@@ -1,0 +1,88 @@
+"""``cbprof check``: limits that a trace must keep, for CI."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cbprof.cli.ranges import parse_steps
+from cbprof.errors import UsageError
+
+
+class CheckFormat(StrEnum):
+    """How the results are printed."""
+
+    text = "text"
+    github = "github"
+
+
+def check(
+    trace: Annotated[Path, typer.Argument(help="The trace to check.", metavar="TRACE")],
+    max_idle: Annotated[str | None, typer.Option(help="Largest idle share of a GPU, such as 1%.")] = None,
+    max_gap: Annotated[str | None, typer.Option(help="Longest gap without GPU activity, such as 2ms.")] = None,
+    max_step_p99: Annotated[
+        str | None, typer.Option(help="99th percentile of the time per step, such as 20ms.")
+    ] = None,
+    max_ttft_p99: Annotated[
+        str | None, typer.Option(help="99th percentile of the time to the first token, such as 500ms.")
+    ] = None,
+    min_tokens_per_s: Annotated[str | None, typer.Option(help="Lowest rate of generated tokens.")] = None,
+    no_hazards: Annotated[
+        bool | None, typer.Option("--no-hazards/--hazards", help="Fail where a race between batches is found.")
+    ] = None,
+    steps: Annotated[str | None, typer.Option(help="Only these steps, first:last (last not included).")] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="File with limits. [default: the nearest pyproject.toml that has any]")
+    ] = None,
+    layout: Annotated[
+        CheckFormat, typer.Option("--format", help="text: a line a limit; github: annotations of a workflow.")
+    ] = CheckFormat.text,
+    junit: Annotated[Path | None, typer.Option(help="Also write the results as JUnit XML.", metavar="FILE")] = None,
+) -> None:
+    """Hold a trace against limits: exit code 0 where it keeps them all, 1 where it breaks one.
+
+    Limits also come from `[tool.cbprof.check]` in pyproject.toml, such as `max-idle = "1%"`; options go before them.
+    A trace that is incomplete, or whose idle time is unknown, fails.
+
+    Examples:
+
+        cbprof check trace.json --max-idle 1% --max-gap 2ms --no-hazards
+
+        cbprof check trace.json --config pyproject.toml --format github --junit cbprof.xml
+    """
+    from cbprof.analysis.check import Limits
+    from cbprof.analysis.check import check as check_trace
+    from cbprof.cli.check_config import find_limits
+    from cbprof.formats import load
+
+    texts = {
+        "max-idle": max_idle,
+        "max-gap": max_gap,
+        "max-step-p99": max_step_p99,
+        "max-ttft-p99": max_ttft_p99,
+        "min-tokens-per-s": min_tokens_per_s,
+    }
+    given = Limits.parse({name: text for name, text in texts.items() if text is not None}, "option")
+    configured = find_limits(config, Path.cwd())
+    limits = Limits({**configured.values, **given.values}, configured.no_hazards if no_hazards is None else no_hazards)
+    if not limits:
+        raise UsageError(
+            "nothing to check: give a limit such as --max-idle 1%, or [tool.cbprof.check] in pyproject.toml"
+        )
+    results = check_trace(load(trace), limits, steps=parse_steps(steps))
+    if junit is not None:
+        from cbprof.render.ci import write_junit
+
+        write_junit(results, str(trace), junit)
+    if layout is CheckFormat.github:
+        from cbprof.render.ci import github_annotation
+
+        for result in results:
+            typer.echo(github_annotation(result, str(trace)))
+    else:
+        for result in results:
+            typer.echo(str(result))
+    raise typer.Exit(int(not all(result.passed for result in results)))

@@ -1,0 +1,63 @@
+"""``cbprof compare``: did the change work?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cbprof.cli.ranges import parse_steps
+from cbprof.cli.report import Format
+
+
+def compare(
+    before: Annotated[Path, typer.Argument(help="The trace before the change.", metavar="BEFORE")],
+    after: Annotated[Path, typer.Argument(help="The trace after it.", metavar="AFTER")],
+    steps: Annotated[str | None, typer.Option(help="Only these steps of both, first:last (last not included).")] = None,
+    fail_if: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Exit with 1 if it got worse by more than this: slower:2%, idle:1pp, longest-gap:10%, p99-step:5%, or "
+            "workload if the workloads differ. Can be repeated.",
+            metavar="WHAT:LIMIT",
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the bootstrap behind the intervals.")] = 0,
+    layout: Annotated[Format, typer.Option("--format", help="text for a terminal, md for a pull request.")] = (
+        Format.text
+    ),
+    json: Annotated[bool, typer.Option("--json", help="Print JSON with stable keys.")] = False,
+) -> None:
+    """Compare two traces of one workload: time, idle time, phase by phase, and how sure the difference is.
+
+    Runs of different lengths are compared per token. The exit code is 1 where a --fail-if condition holds.
+
+    Examples:
+
+        cbprof compare before.json after.json
+
+        cbprof compare before.json after.json --fail-if slower:2% --fail-if idle:1pp --format md
+    """
+    from cbprof.analysis.compare import compare as compare_traces
+    from cbprof.analysis.regression import FailIf
+    from cbprof.formats import load
+
+    conditions = [FailIf.parse(text) for text in fail_if or ()]
+    found = compare_traces(load(before), load(after), steps=parse_steps(steps), seed=seed)
+    limits = [condition.judge(found) for condition in conditions]
+    names = str(before), str(after)
+    if json:
+        from json import dumps
+
+        results = [limit._asdict() for limit in limits]
+        typer.echo(dumps(found.to_json() | {"files": names, "fail_if": results}, indent=1))
+    elif layout is Format.md:
+        from cbprof.render.compare import as_markdown
+
+        typer.echo(as_markdown(found, names, limits))
+    else:
+        from cbprof.render.compare import print_comparison
+
+        print_comparison(found, names, limits)
+    raise typer.Exit(int(not all(limit.passed for limit in limits)))

@@ -1,0 +1,58 @@
+"""``cbprof convert``: any trace that can be read, as trace.json, Parquet or CSV."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cbprof.errors import UsageError
+
+TRACES = (".json", ".json.gz")
+TABLES = (".parquet", ".csv", ".csv.gz")
+
+
+def convert(
+    source: Annotated[Path, typer.Argument(help="A trace of any format that can be read.", metavar="IN")],
+    target: Annotated[Path, typer.Argument(help="NAME.json, .json.gz, .parquet, .csv or .csv.gz.", metavar="OUT")],
+    flows: Annotated[
+        bool, typer.Option("--flows/--no-flows", help="In a .json: arrows from each launch to what it launched.")
+    ] = True,
+) -> None:
+    """Write a trace in another format, chosen by the name of OUT.
+
+    A .json opens in Perfetto, and every command of cbprof reads it. Parquet and CSV have one row a span.
+
+    Examples:
+
+        cbprof convert profile.sqlite trace.json.gz
+
+        cbprof convert trace.pt.trace.json spans.parquet
+    """
+    from cbprof.formats import load
+
+    name = target.name
+    if not name.endswith(TRACES + TABLES):
+        known = ", ".join(TRACES + TABLES)
+        raise UsageError(f"{target}: its name does not say what to write; end it in one of {known}")
+    if not target.parent.is_dir():
+        raise UsageError(f"{target}: there is no folder {target.parent}; create it, or write elsewhere")
+    if target.exists() and source.exists() and target.samefile(source):
+        raise UsageError(f"{target}: IN and OUT are the same file; write elsewhere")
+
+    trace = load(source)
+    if name.endswith(TRACES):
+        from cbprof.analysis.host import launches
+        from cbprof.formats import save
+
+        save(trace, target, launch_of=launches(trace) if flows else None)
+    elif name.endswith(".parquet"):
+        from cbprof.formats.tables import write_parquet
+
+        write_parquet(trace, target)
+    else:
+        from cbprof.formats.tables import write_csv
+
+        write_csv(trace, target)
+    typer.echo(f"wrote {target}: {len(trace):,} spans")

@@ -1,0 +1,44 @@
+"""``cbprof doctor``: can the figures of a trace be trusted?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def doctor(
+    trace: Annotated[Path, typer.Argument(help="A trace of any format that can be read.", metavar="TRACE")],
+    json: Annotated[bool, typer.Option("--json", help="Print JSON with stable keys.")] = False,
+) -> None:
+    """Examine a trace before believing its figures: is it whole, and does what it says make sense?
+
+    Looks for files that were cut or damaged, events without times or recorded twice, durations that ran away, graph
+    launches whose kernels are missing, device events before their launch. The exit code is 1 where the figures should
+    not be trusted.
+
+    Examples:
+
+        cbprof doctor trace.json
+
+        cbprof doctor profile.pt.trace.json.gz --json
+    """
+    from cbprof.analysis.health import examine
+    from cbprof.formats import load
+
+    loaded = load(trace)
+    health = examine(loaded)
+    if json:
+        from json import dumps
+
+        facts = {"schema": 1, "file": str(trace), "format": loaded.meta.get("format", "chrome")}
+        found = {"reliable": health.reliable, "warnings": list(health.warnings), "health": dict(health.counts)}
+        typer.echo(dumps(facts | found, indent=1))
+    else:
+        from rich.console import Console
+
+        from cbprof.render.health_table import health_table
+
+        Console().print(health_table(loaded, health, title=str(trace)))
+    raise typer.Exit(int(not health.reliable))

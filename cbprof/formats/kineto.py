@@ -1,0 +1,190 @@
+"""Reads the traces of torch.profiler (Kineto): CUDA and ROCm, current and legacy, whole, cut or damaged.
+
+Other tools' Chrome traces are read by the same rules; without events of a device they have only a host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from cbprof.errors import DataError
+from cbprof.formats.blocks import Block, Index, assemble
+from cbprof.formats.event_stream import EventStream
+from cbprof.formats.kineto_columns import Collector, Spans, What, Where
+from cbprof.formats.kineto_events import TEXT_TIMES
+from cbprof.formats.kineto_helper import Helper, HelperError, is_worth_it
+from cbprof.formats.kineto_lanes import Lanes
+from cbprof.formats.kineto_rules import KNOWN, LAUNCHES, SPAN_OF_ALL, category, copies_to_pageable, kind_of
+from cbprof.formats.kineto_times import NOT_A_TIME
+from cbprof.formats.stream import ByteStream
+from cbprof.trace import CATEGORIES, NONE, Int8, Int32, Int64, Kind, Trace
+
+HELPED_FROM = 96 << 20
+"""Bytes that are still to come for which a helper is called: it takes as long to start as to decode half of them."""
+
+MAX_SPANS = 100_000_000
+"""Of a file that one process reads: they take 9 GB. With a helper twice as many pass."""
+
+CHECKED_EVERY = 64  # batches
+
+Mask = npt.NDArray[np.bool_]
+
+
+class NativeTraceError(Exception):
+    """The file is one of cbprof's own, and is to be read as such."""
+
+
+def load(path: Path) -> Trace:
+    """The trace that a file of Chrome trace JSON holds, gzip or not.
+
+    ``meta`` says ``format`` (``kineto``, or ``chrome`` where nothing is of torch.profiler), ``evidence``, ``complete``,
+    ``reliable``, ``warnings`` (in plain words), ``health`` (counts), ``extent_ns`` (first start and last end of any
+    event), and, where the file does, ``device``, ``device_names``, ``rank``, ``world_size``, ``base_time_ns`` (of
+    time 0, since 1970).
+
+    Raises :class:`DataError`, in one line, where the file is no trace, :class:`NativeTraceError` where it is our own.
+    """
+    try:
+        events, collector = _collect(path, helped=is_worth_it())
+    except HelperError:
+        events, collector = _collect(path, helped=False)
+    if not collector.has_phases and (collector.n_events or not events.whole or "schemaVersion" not in events.fields):
+        what = "none of its events has a phase (`ph`)" if events.whole else "cut off before its first whole event"
+        raise DataError(f"{path}: not a trace: {what}; record one with a profiler, or with `cbprof run -o trace.json`")
+    return _trace(collector.spans(), collector, events)
+
+
+def _collect(path: Path, *, helped: bool) -> tuple[EventStream, Collector]:
+    """Read the file; with ``helped``, let a second process decode half of a large one."""
+    helper, collector = None, Collector()
+    with ExitStack() as stack:
+        stream = stack.enter_context(ByteStream(path))
+        events = EventStream(stream)
+        for batch in events.batches():
+            collector.add(batch)
+            events.record = TEXT_TIMES if collector.needs_text else events.record
+            if batch.place % CHECKED_EVERY == 0 and collector.n_spans > MAX_SPANS:
+                raise DataError(f"{path}: holds more than {MAX_SPANS:,} spans, too many for memory; record fewer steps")
+            if helped and helper is None and stream.n_ahead > HELPED_FROM:
+                helper = events.helper = stack.enter_context(Helper(path))
+        if helper is not None:
+            collector.absorb(helper.finish())
+    return events, collector
+
+
+def _trace(spans: Spans, collector: Collector, events: EventStream) -> Trace:
+    whats, wheres = [What(*key) for key in collector.whats], [Where(*key) for key in collector.wheres]
+    if any(what.cat in CATEGORIES for what in whats):
+        raise NativeTraceError
+    kind = _kinds(spans, whats, wheres)
+    timed = (spans.start_ns != NOT_A_TIME) & (spans.dur_ns != NOT_A_TIME) & (spans.dur_ns >= 0)
+    on_device = kind >= Kind.GPU_COMPUTE
+    collected = ~on_device | (spans.start_ns != 0) | (spans.dur_ns != 0)  # CUPTI says 0 and 0 where it has no times
+    kept = timed & collected
+    n_dropped = len(spans) - int(kept.sum()) + collector.n_unmatched
+
+    launches = np.array([category(what) in LAUNCHES for what in whats], dtype=bool)
+    of_all = np.array([category(what) == SPAN_OF_ALL for what in whats], dtype=bool)
+    to_pageable = np.array([copies_to_pageable(what) for what in whats], dtype=bool)
+    meta = _meta(events.fields, is_kineto=any(category(what) in KNOWN for what in whats))
+    meta["extent_ns"] = _extent(spans, kept & ~_of(of_all, spans.what))
+    meta["complete"] = events.whole
+    meta["health"] = {
+        "n_events": collector.n_events,
+        "n_events_recovered": collector.n_events - n_dropped,
+        "n_dropped": n_dropped,
+        "n_damaged": events.n_damaged,
+    }
+    rows = np.flatnonzero(kept & (kind != NONE))
+    names, lanes = Index[str](), Lanes(wheres, collector.thread_names, meta.get("rank", NONE))
+    name_id = names.codes(what.name for what in whats)
+    link = np.where(on_device[rows] | _of(launches, spans.what[rows]), spans.link[rows], NONE)
+    block = Block(
+        start_ns=spans.start_ns[rows],
+        dur_ns=spans.dur_ns[rows],
+        link=link,
+        name_id=name_id[spans.what[rows]],
+        lane_id=lanes.of(spans.where[rows], on_device[rows]),
+        kind=_with_blocking_copies(kind[rows], link, _of(to_pageable, spans.what[rows])),
+    )
+    meta["health"]["n_unsorted"] = _n_unsorted(block)
+    del spans, on_device, timed, collected, kept  # a large file needs the room
+    meta |= {"device_names": lanes.device_names} if lanes.device_names else {}
+    return assemble([block], names.things(), lanes.things(), meta)
+
+
+def _kinds(spans: Spans, whats: Sequence[What], wheres: Sequence[Where]) -> Int8:
+    """The kind of each span, -1 for none. Where a span stands matters only if it has no category."""
+    plainly = np.array([_code(kind_of(what, None)) for what in whats], dtype=np.int8)
+    kind = plainly[spans.what] if len(spans) else np.empty(0, dtype=np.int8)
+    bare = np.flatnonzero(_of(np.array([not category(what) for what in whats], dtype=bool), spans.what))
+    pairs, pair_of = np.unique(spans.what[bare] * np.int64(len(wheres)) + spans.where[bare], return_inverse=True)
+    meant = [_code(kind_of(whats[pair // len(wheres)], wheres[pair % len(wheres)])) for pair in pairs.tolist()]
+    kind[bare] = np.array(meant, dtype=np.int8)[pair_of] if meant else kind[bare]
+    return kind
+
+
+def _code(kind: Kind | None) -> int:
+    return NONE if kind is None else int(kind)
+
+
+def _with_blocking_copies(kind: Int8, link: Int64, to_pageable: Mask) -> Int8:
+    """The same kinds, but a call that copies to pageable memory waits: it returns when the copy is done."""
+    copies = link[to_pageable & (kind >= Kind.GPU_COMPUTE) & (link != NONE)]
+    blocks = (kind == Kind.CPU_WORK) & (link != NONE) & np.isin(link, copies)
+    return np.where(blocks, np.int8(Kind.CPU_WAIT), kind)
+
+
+def _n_unsorted(block: Block) -> int:
+    """Spans on a device that start before the one that stands before them in the file, on the same stream."""
+    rows = np.flatnonzero(block.kind >= Kind.GPU_COMPUTE)
+    rows = rows[np.argsort(block.lane_id[rows], kind="stable")]
+    same_lane = block.lane_id[rows][1:] == block.lane_id[rows][:-1]
+    return int((same_lane & (block.start_ns[rows][1:] < block.start_ns[rows][:-1])).sum())
+
+
+def _of(mask: Mask, number: Int32) -> Mask:
+    """A mask of numbered things, taken to the spans that carry the numbers."""
+    return mask[number] if len(mask) else np.zeros(len(number), dtype=bool)
+
+
+def _extent(spans: Spans, counted: Mask) -> list[int] | None:
+    """The first start and the last end of any event, whether it counts as work or not."""
+    if not counted.any():
+        return None
+    start, end = spans.start_ns[counted], (spans.start_ns + spans.dur_ns)[counted]
+    return [int(start.min()), int(end.max())]
+
+
+def _meta(fields: Mapping[str, Any], *, is_kineto: bool) -> dict[str, Any]:
+    """What the file says about the recording as a whole."""
+    meta: dict[str, Any] = {"format": "kineto" if is_kineto or "schemaVersion" in fields else "chrome"}
+    meta |= {"evidence": "cupti"}
+    base = _integer(fields.get("baseTimeNanoseconds"))
+    if base is not None:
+        meta["base_time_ns"] = base
+    distributed = fields.get("distributedInfo")
+    if isinstance(distributed, dict):
+        ranks = {"rank": _integer(distributed.get("rank")), "world_size": _integer(distributed.get("world_size"))}
+        meta |= {key: value for key, value in ranks.items() if value is not None}
+    properties = fields.get("deviceProperties", fields.get("computeProperties"))
+    found = [each.get("name") for each in properties if isinstance(each, dict)] if isinstance(properties, list) else []
+    models = [name for name in dict.fromkeys(found) if isinstance(name, str) and name]
+    if models:
+        numbers = {name: found.count(name) for name in models}
+        meta["device"] = ", ".join(f"{number} x {name}" if number > 1 else name for name, number in numbers.items())
+    return meta
+
+
+def _integer(value: Any) -> int | None:
+    """A whole number, also where it is written as a string."""
+    try:
+        return int(value) if isinstance(value, int | str) else None
+    except ValueError:
+        return None

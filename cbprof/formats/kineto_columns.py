@@ -1,0 +1,216 @@
+"""Gathers the spans of a Chrome trace in columns, a batch of events at a time.
+
+What repeats is numbered: (category, name) as ``what``, (pid, tid, device, stream) as ``where``. The rules of what an
+event means are then applied once to each of them, not to each span.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+
+from cbprof.formats.kineto_events import (
+    ANY_VALUES,
+    FLOAT_TIMES,
+    TEXT_TIMES,
+    Args,
+    Batch,
+    TextEvent,
+    decode_array,
+    narrowed,
+)
+from cbprof.formats.kineto_times import NOT_A_TIME, from_floats, from_text
+from cbprof.trace import NONE, Int32, Int64
+
+Key = TypeVar("Key", bound=Hashable)
+Scalar = int | str | None
+
+_INTERNED_LINKS_FROM = 1 << 62
+_AT_THE_END = 1 << 62  # the place of spans that come from two events
+_NO_ARGS = Args()
+
+
+class What(NamedTuple):
+    """The kind of thing that a span is."""
+
+    cat: str | None
+    name: str
+
+
+class Where(NamedTuple):
+    """The row that a span stands on, as written in the file."""
+
+    pid: Scalar
+    tid: Scalar
+    device: Scalar
+    stream: Scalar
+
+
+class Numbers(dict[Key, int]):
+    """Numbers keys in the order in which they are first asked for."""
+
+    def __missing__(self, key: Key) -> int:
+        number = self[key] = len(self)
+        return number
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Spans:
+    """Columns of spans in the order of the file. Times may be ``NOT_A_TIME``, ``link`` -1; the rest are numbers."""
+
+    start_ns: Int64
+    dur_ns: Int64
+    link: Int64
+    what: Int32
+    where: Int32
+
+    def __len__(self) -> int:
+        return len(self.start_ns)
+
+
+class _Edge(NamedTuple):
+    """The beginning (``B``) or the end (``E``) of a span."""
+
+    begins: bool
+    time_ns: int
+    event: TextEvent
+
+
+@dataclass(slots=True)
+class Collector:
+    """All spans so far, and the names of threads by (pid, tid).
+
+    ``n_events`` counts the events of any phase. ``n_unmatched`` counts the ``B`` events without an end, once the spans
+    have been taken. ``needs_text`` turns True at the first time that float64 cannot hold.
+    """
+
+    whats: Numbers[tuple[str | None, str]] = field(default_factory=Numbers)
+    wheres: Numbers[tuple[Scalar, Scalar, Scalar, Scalar]] = field(default_factory=Numbers)
+    thread_names: dict[tuple[Scalar, Scalar], str] = field(default_factory=dict)
+    n_events: int = 0
+    n_unmatched: int = 0
+    has_phases: bool = False
+    needs_text: bool = False
+    _parts: list[tuple[int, Spans]] = field(default_factory=list)  # and the place of their batch
+    _edges: list[_Edge] = field(default_factory=list)
+    _large_links: Numbers[int | str] = field(default_factory=Numbers)
+
+    def add(self, batch: Batch) -> None:
+        """Take the spans of a batch."""
+        events: Sequence[Any] = batch.events
+        if batch.record == ANY_VALUES:
+            events = [narrowed(event) for event in events]
+        self.n_events += len(events)
+        self.has_phases = self.has_phases or any(event.ph for event in events)
+        spans = [event for event in events if event.ph == "X"]
+        if batch.record == FLOAT_TIMES:
+            start = from_floats(np.array([event.ts for event in spans], dtype=np.float64))
+            dur = from_floats(np.array([event.dur for event in spans], dtype=np.float64))
+            if start is not None and dur is not None:
+                self._add_spans(batch.place, spans, start, dur)
+                self._add_others(events)
+                return
+            self.needs_text = True
+            events, _ = decode_array(batch.text, TEXT_TIMES)
+            spans = [event for event in events if event.ph == "X"]
+        start = np.array([from_text(bytes(event.ts)) for event in spans], dtype=np.int64)
+        dur = np.array([from_text(bytes(event.dur)) for event in spans], dtype=np.int64)
+        self._add_spans(batch.place, spans, start, dur)
+        self._add_others(events)
+
+    def absorb(self, other: Collector) -> None:
+        """Take everything that another one has collected of the same file."""
+        what = np.array([self.whats[key] for key in other.whats], dtype=np.int32)
+        where = np.array([self.wheres[key] for key in other.wheres], dtype=np.int32)
+        large = np.array([_INTERNED_LINKS_FROM + self._large_links[key] for key in other._large_links], dtype=np.int64)
+        for place, spans in other._parts:
+            link = spans.link
+            interned = link >= _INTERNED_LINKS_FROM
+            if interned.any():
+                link = np.where(interned, large[np.where(interned, link - _INTERNED_LINKS_FROM, 0)], link)
+            self._parts.append((place, replace(spans, link=link, what=what[spans.what], where=where[spans.where])))
+        self._edges += other._edges
+        self.thread_names |= other.thread_names
+        self.n_events += other.n_events
+        self.has_phases = self.has_phases or other.has_phases
+
+    @property
+    def n_spans(self) -> int:
+        return sum(len(spans) for _, spans in self._parts) + len(self._edges)
+
+    def spans(self) -> Spans:
+        """All of them, with those whose beginning and end are events of their own at the end."""
+        self._match_edges()
+        parts = [_NOTHING, *(spans for _, spans in sorted(self._parts, key=lambda part: part[0]))]
+        self._parts.clear()
+        columns = zip(*((part.start_ns, part.dur_ns, part.link, part.what, part.where) for part in parts), strict=True)
+        return Spans(*(np.concatenate(column) for column in columns))
+
+    def _add_spans(self, place: int, events: Sequence[Any], start: Int64, dur: Int64) -> None:
+        whats, wheres, args = self.whats, self.wheres, [event.args or _NO_ARGS for event in events]
+        what = [whats[event.cat, event.name] for event in events]
+        where = [wheres[event.pid, event.tid, arg.device, arg.stream] for event, arg in zip(events, args, strict=True)]
+        columns = (start, dur, self._links(args), np.array(what, dtype=np.int32), np.array(where, dtype=np.int32))
+        self._parts.append((place, Spans(*columns)))
+
+    def _links(self, args: Sequence[Args]) -> Int64:
+        """Correlation ids as they are; numbers in their stead where they do not fit, and are not to collide."""
+        links: list[Any] = [NONE if arg.correlation is None else arg.correlation for arg in args]
+        try:
+            column = np.array(links, dtype=np.int64) if links else np.empty(0, dtype=np.int64)
+            if column.max(initial=0) < _INTERNED_LINKS_FROM and column.min(initial=0) >= NONE:
+                return column
+        except (OverflowError, ValueError):
+            pass
+        return np.array([self._link(link) for link in links], dtype=np.int64)
+
+    def _link(self, link: int | str) -> int:
+        try:
+            number = int(link)
+        except ValueError:
+            return _INTERNED_LINKS_FROM + self._large_links[link]
+        return number if NONE <= number < _INTERNED_LINKS_FROM else _INTERNED_LINKS_FROM + self._large_links[number]
+
+    def _add_others(self, events: Sequence[Any]) -> None:
+        """Take the names of threads, and the events that begin or end a span."""
+        for event in events:
+            if event.ph == "M" and event.name == "thread_name" and event.args and isinstance(event.args.name, str):
+                self.thread_names[event.pid, event.tid] = event.args.name
+            elif event.ph in {"B", "E"}:
+                time = event.ts
+                if isinstance(time, float | None):
+                    ns = from_floats(np.array([time], dtype=np.float64))
+                    time_ns = NOT_A_TIME if ns is None else int(ns[0])
+                else:
+                    time_ns = from_text(bytes(time))
+                self._edges.append(_Edge(event.ph == "B", time_ns, event))
+
+    def _match_edges(self) -> None:
+        """An ``E`` ends the last ``B`` of its name that is open on its thread; without a name, the last one."""
+        edges = sorted((edge for edge in self._edges if edge.time_ns != NOT_A_TIME), key=lambda edge: edge.time_ns)
+        self.n_unmatched += sum(edge.begins for edge in self._edges) - sum(edge.begins for edge in edges)
+        opened: dict[tuple[Scalar, Scalar], list[_Edge]] = {}
+        matched: list[tuple[_Edge, _Edge]] = []
+        for edge in edges:
+            stack = opened.setdefault((edge.event.pid, edge.event.tid), [])
+            if edge.begins:
+                stack.append(edge)
+                continue
+            name = edge.event.name
+            fitting = [place for place, begin in enumerate(stack) if name in ("", begin.event.name)]
+            if fitting:
+                matched.append((stack[fitting[-1]], edge))
+                self.n_unmatched += len(stack) - 1 - fitting[-1]
+                del stack[fitting[-1] :]
+        self.n_unmatched += sum(len(stack) for stack in opened.values())
+        self._edges.clear()
+        if matched:
+            start = np.array([begin.time_ns for begin, _ in matched], dtype=np.int64)
+            end = np.array([end.time_ns for _, end in matched], dtype=np.int64)
+            self._add_spans(_AT_THE_END, [begin.event for begin, _ in matched], start, end - start)
+
+
+_NOTHING = Spans(*(np.empty(0, dtype=kind) for kind in (np.int64, np.int64, np.int64, np.int32, np.int32)))  # type: ignore[arg-type]

@@ -1,0 +1,105 @@
+"""What the events of torch.profiler mean: which are work of a device, which of the host, and where they ran.
+
+Category names are those of Kineto (``libkineto/include/ActivityType.h``); older versions capitalised them and called
+the runtime ``Runtime`` and a CPU operator ``Operator``. The oldest exporter, before Kineto, gave no category at all.
+"""
+
+from __future__ import annotations
+
+import re
+
+from cbprof.formats.cuda_names import is_collective, is_wait
+from cbprof.formats.kineto_columns import Scalar, What, Where
+from cbprof.trace import Kind
+
+LEGACY_DEVICE = "CUDA functions"
+"""The pid of what ran on a device, in files whose events have no category."""
+
+SPAN_OF_ALL = "trace"
+"""The category of the span that stands for the whole recording."""
+
+LAUNCHES = frozenset({"cuda_runtime", "cuda_driver", "runtime", "driver"})
+"""Categories of calls to the runtime or the driver, which share a correlation id with what they launched."""
+
+KNOWN = frozenset(
+    {"kernel", "gpu_memcpy", "gpu_memset", "cpu_op", "operator", "python_function", "user_annotation", *LAUNCHES}
+)
+"""A file with one of these is of torch.profiler."""
+
+_NAMED = {
+    "gpu_memset": Kind.GPU_SET,
+    "memset": Kind.GPU_SET,
+    "user_annotation": Kind.CPU_ANNOTATION,
+    "overhead": Kind.CPU_OVERHEAD,
+}
+# Ranges and markers that stand on the rows of a device and are not its work.
+_NOT_WORK = frozenset({SPAN_OF_ALL, "cuda_sync", "cuda_event", "gpu_user_annotation", "ac2g", "fwdbwd", "async"})
+
+_TO_DEVICE = re.compile(r"\b(HtoD|HostToDevice|HtoA)\b|_h2d", re.IGNORECASE)
+_TO_HOST = re.compile(r"\b(DtoH|DeviceToHost|AtoH)\b|_d2h", re.IGNORECASE)
+_STREAM = re.compile(r"\s*(?:stream\s*)?#?(-?\d+)\s*", re.IGNORECASE)
+_INTEGER = re.compile(r"\s*-?\d{1,18}\s*")
+
+
+def kind_of(what: What, where: Where | None) -> Kind | None:
+    """What a span is evidence of; None for one that is work of nobody. ``where`` matters only without a category."""
+    cat, name = category(what), what.name
+    if not cat and where is not None and where.pid == LEGACY_DEVICE:
+        cat = "memcpy" if name.startswith("Memcpy") else "memset" if name.startswith("Memset") else "kernel"
+    if cat == "kernel":
+        return Kind.GPU_COMM if is_collective(name) else Kind.GPU_COMPUTE
+    if cat in {"gpu_memcpy", "memcpy"}:
+        return copy_kind(name)
+    if cat in LAUNCHES:
+        return Kind.CPU_WAIT if is_wait(name) else Kind.CPU_WORK
+    if cat in _NAMED:
+        return _NAMED[cat]
+    return None if cat in _NOT_WORK or cat.startswith("gpu_") else Kind.CPU_WORK
+
+
+def category(what: What) -> str:
+    return (what.cat or "").strip().lower()
+
+
+def copy_kind(name: str) -> Kind:
+    if _TO_DEVICE.search(name):
+        return Kind.GPU_H2D
+    return Kind.GPU_D2H if _TO_HOST.search(name) else Kind.GPU_COPY
+
+
+def copies_to_pageable(what: What) -> bool:
+    """Whether this is a copy from a device to memory that is not page-locked."""
+    return _TO_HOST.search(what.name) is not None and "pageable" in what.name.lower()
+
+
+def device_of(where: Where) -> int | str:
+    """The device of a row: ``args.device`` where that is a number, else the pid."""
+    device = _number(where.device)
+    if device is None:
+        device = _number(where.pid)
+    return device if device is not None else str(where.pid)
+
+
+def stream_of(where: Where) -> int | str:
+    """The stream of a row: ``args.stream``, else the tid; ``"stream 7"`` is stream 7."""
+    stream = where.tid if where.stream is None else where.stream
+    if isinstance(stream, str) and (match := _STREAM.fullmatch(stream)):
+        return int(match[1])
+    return stream if isinstance(stream, int) else str(stream)
+
+
+def host_of(where: Where) -> tuple[int | str | None, int | str | None]:
+    """The process and the thread of a row of the host."""
+    return plain(where.pid), plain(where.tid)
+
+
+def plain(value: Scalar) -> Scalar:
+    """``"4100"`` as 4100; anything that is no number as it is."""
+    number = _number(value)
+    return value if number is None else number
+
+
+def _number(value: Scalar) -> int | None:
+    if isinstance(value, str):
+        return int(value) if _INTEGER.fullmatch(value) else None
+    return value

@@ -1,0 +1,169 @@
+"""Reads Nsight Systems: its SQLite exports, schema 2.9 to 3.x."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cbprof.errors import DataError
+from cbprof.formats.blocks import Block, Index, assemble
+from cbprof.formats.content import GZIP_MAGIC
+from cbprof.formats.nsys_database import SQLITE_MAGIC, Database
+from cbprof.formats.nsys_identity import Lanes, links, name_processes, number_gpus, place_graphs
+from cbprof.formats.nsys_rows import ACTIVITY, RANGES, Findings, Rows, device_rows, host_rows, range_rows
+from cbprof.trace import Trace
+
+OLDEST, NEWEST = (2, 9), 3
+"""The lowest schema (major, minor) that is known to be read right, and the highest major."""
+
+_META_TABLES = ("META_DATA_EXPORT", "EXPORT_META_DATA")
+_LOSS = re.compile(r"not all|dropped|\blost\b|overflow|incomplete", re.IGNORECASE)
+_OF_THE_GPU = re.compile(r"cuda|cupti|gpu|kernel|nvtx", re.IGNORECASE)
+_MOST_MESSAGES = 3
+
+
+def recognises(path: Path) -> bool:
+    """Whether a file is an SQLite database. False where it cannot be opened at all.
+
+    Raises :class:`DataError`, with the command to type, where it is a report that was not exported: those are
+    containers of several kinds, told by their name.
+    """
+    try:
+        with path.open("rb") as file:
+            head = file.read(len(SQLITE_MAGIC))
+    except OSError:
+        return False
+    if path.suffix in {".nsys-rep", ".qdrep", ".qdstrm"} and not head.startswith(
+        (SQLITE_MAGIC, GZIP_MAGIC, b"{", b"[")
+    ):
+        raise DataError(
+            f"{path}: a report of Nsight Systems, which only its own tools can open; run {_how_to_export(path)}"
+        )
+    return head == SQLITE_MAGIC
+
+
+def _how_to_export(path: Path) -> str:
+    report = path.with_suffix(".nsys-rep") if path.suffix == ".qdstrm" else path
+    export = f"`nsys export --type sqlite --output {_typed(path.with_suffix('.sqlite'))} {_typed(report)}`"
+    return f"`QdstrmImporter -i {_typed(path)}`, then {export}" if path.suffix == ".qdstrm" else export
+
+
+def load(path: Path) -> Trace:
+    """The trace that an export holds.
+
+    ``meta`` has ``format``, ``evidence``, ``complete``, ``reliable``, ``warnings`` (in plain words), ``health``
+    (counts), ``extent_ns`` (first start and last end of any event) and, where the file says so, ``device`` and
+    ``device_models`` (names), ``nsys`` (schema and product), ``base_time_ns`` (time 0 in ns since 1970) and ``rank``.
+    Raises :class:`DataError`, in one line, where the file is not an export, damaged, or of a newer schema.
+    """
+    with Database(path) as database:
+        names, found = Index[str](), Findings()
+        product = _product(database, found)
+        on_device = list(device_rows(database, names, found))
+        on_host = [*host_rows(database, names, found), *range_rows(database, names, found)]
+        named = name_processes([*on_device, *on_host], found)
+        on_device, on_host = named[: len(on_device)], named[len(on_device) :]
+        on_device = number_gpus(database, place_graphs(on_device, found), found)
+        rows = [*on_device, *on_host]
+        lanes = Lanes(database, rows)
+        blocks = [
+            Block(each.start, each.end - each.start, link, each.name_id, lanes.of(each), each.kind)
+            for each, link in zip(rows, links(rows), strict=True)
+        ]
+        _note_diagnostics(database, found)
+        _note_missing(database, found)
+        meta = {
+            "format": "nsys",
+            "evidence": "cupti",
+            "complete": True,
+            "reliable": found.reliable,
+            "warnings": found.warnings,
+            "health": found.counts,
+            "nsys": product,
+            "extent_ns": _extent(rows),
+            **_origin(database),
+            **_devices(database, on_device),
+        }
+        ranks = {lane.rank for lane in lanes.index.things()}
+        if len(ranks) == 1 and min(ranks) >= 0:
+            meta["rank"] = min(ranks)
+    return assemble(blocks, names.things(), lanes.index.things(), meta)
+
+
+def _product(database: Database, found: Findings) -> dict[str, str]:
+    """Which tool wrote the export, in which schema. Raises DataError where it was not Nsight Systems."""
+    facts: dict[str, str] = {}
+    for table in _META_TABLES:
+        facts |= {str(name): str(value) for name, value in database.pairs(table, "name", "value")}
+    ours = {table for table in database.tables if table == RANGES or table.startswith(ACTIVITY)}
+    if "StringTable" in database.tables:
+        raise DataError(f"{database.path}: a database of nvprof, which is not read; record with Nsight Systems instead")
+    if not ours and not any(name.startswith("EXPORT_") for name in facts):
+        raise DataError(
+            f"{database.path}: an SQLite database, but no export of Nsight Systems: it has no table {ACTIVITY}KERNEL"
+        )
+    schema = facts.get("EXPORT_SCHEMA_VERSION", "")
+    if _version(schema) >= (NEWEST + 1, 0):
+        oldest = ".".join(str(part) for part in OLDEST)
+        raise DataError(f"{database.path}: its schema is {schema[:20]}, this version reads {oldest} to {NEWEST}.x")
+    if _version(schema) < OLDEST:
+        found.warnings.append(f"the export's schema {schema[:20]} is older than what is known to be read right")
+    wanted = {"schema": "EXPORT_SCHEMA_VERSION", "product": "EXPORT_PRODUCT_VERSION"}
+    return {key: facts[name] for key, name in wanted.items() if name in facts}
+
+
+def _version(schema: str) -> tuple[int, int]:
+    """Major and minor number of a schema; one that is not stated counts as a known one."""
+    number = re.match(r"(\d{1,9})\.(\d{1,9})", schema)
+    return (int(number[1]), int(number[2])) if number else OLDEST
+
+
+def _origin(database: Database) -> dict[str, int]:
+    """When time 0 of the file was, so that files of several ranks can be laid side by side."""
+    times = database.integers("TARGET_INFO_SESSION_START_TIME", ("utcEpochNs",))["utcEpochNs"]
+    return {"base_time_ns": int(times[0])} if len(times) and times[0] >= 0 else {}
+
+
+def _extent(rows: Sequence[Rows]) -> list[int] | None:
+    """The first start and the last end of anything that was recorded."""
+    rows = [each for each in rows if len(each)]
+    return [min(int(each.start.min()) for each in rows), max(int(each.end.max()) for each in rows)] if rows else None
+
+
+def _devices(database: Database, rows: Sequence[Rows]) -> dict[str, Any]:
+    """What the GPUs are called: one name where all that worked are alike."""
+    listed = {key: str(name) for key, name in database.pairs("TARGET_INFO_GPU", "id", "name") if name}
+    worked = sorted({device for each in rows for device in np.unique(each.device).tolist()})
+    names = {str(device): listed[device] for device in worked if device in listed}
+    if not names:
+        return {}
+    return {"device": ", ".join(dict.fromkeys(names.values())), "device_models": names}
+
+
+def _note_diagnostics(database: Database, found: Findings) -> None:
+    """What Nsight Systems itself says was lost while it recorded."""
+    messages = (" ".join(str(text).split()) for _, text in database.pairs("DIAGNOSTIC_EVENT", "severity", "text"))
+    losses = [text for text in dict.fromkeys(messages) if _LOSS.search(text) and _OF_THE_GPU.search(text)]
+    for text in losses[:_MOST_MESSAGES]:
+        found.doubt(f"Nsight Systems warns: {text[:160]}")
+    if losses:
+        found.count("n_profiler_losses", len(losses))
+
+
+def _note_missing(database: Database, found: Findings) -> None:
+    """What an export lacks that the figures would need, and how to record it."""
+    tables = database.tables
+    if not any(f"{ACTIVITY}{kind}" in tables for kind in ("KERNEL", "GRAPH_TRACE", "MEMCPY", "MEMSET")):
+        found.warnings.append("the export holds no work of a GPU; record with `nsys profile --trace=cuda,nvtx`")
+    elif f"{ACTIVITY}RUNTIME" not in tables:
+        found.warnings.append("the export holds no CUDA calls: what launched the GPU's work is unknown")
+
+
+def _typed(path: Path) -> str:
+    """A path as one types it in a shell."""
+    return shlex.quote(str(path))

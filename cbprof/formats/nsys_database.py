@@ -1,0 +1,169 @@
+"""An Nsight Systems export as an SQLite database: opened read-only, read in pieces, never trusted.
+
+Exports of different versions have different tables and columns, so everything is asked for by name and may be absent.
+A damaged file can make SQLite walk in circles, and a hostile one can be built to: work and sizes are bounded by the
+size of the file.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import chain
+from pathlib import Path
+from types import MappingProxyType
+from urllib.parse import quote
+
+import numpy as np
+
+from cbprof.errors import DataError
+from cbprof.trace import NONE, Int64
+
+SQLITE_MAGIC = b"SQLite format 3\0"
+
+ABSENT = -(1 << 62)
+"""Stands for a value that is not there or is no integer. Times are smaller: 2^62 ns are 146 years."""
+
+_ROWS_A_FETCH = 1 << 16
+_IDS_A_QUERY = 500
+
+# What reading may cost, in instructions of SQLite's virtual machine. A row takes about two a byte.
+_STEPS_A_BYTE = 16
+_STEPS_AT_LEAST = 20_000_000
+_STEPS_A_CHECK = 100_000
+_LONGEST_VALUE = 1 << 24  # in bytes
+
+
+class Database:
+    """The tables of an export. Close it, or use it in a ``with``.
+
+    ``tables`` maps each table to its columns. Every method raises :class:`DataError` in one line where the file turns
+    out to be damaged.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with _telling_damage(path):
+            self._check_size()
+            # Immutable: no lock is taken and no file is made beside it, so a folder that cannot be written will do.
+            uri = f"file:{quote(str(path.resolve()))}?mode=ro&immutable=1"
+            self._connection = sqlite3.connect(uri, uri=True)
+        try:
+            self._bound_work()
+            with _telling_damage(path):
+                self.tables = self._read_tables()
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Database:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def integers(self, table: str, columns: Sequence[str]) -> dict[str, Int64]:
+        """These columns of a table, in the order of its rows. A column or value that is missing is ``ABSENT``."""
+        present = [column for column in columns if column in self.tables.get(table, ())]
+        chosen = ", ".join(_integer(column) for column in present)
+        pieces = [np.empty((0, len(present)), dtype=np.int64)]
+        if present:
+            for rows in self._fetch(f"SELECT {chosen} FROM {_quoted(table)}"):
+                flat = np.fromiter(chain.from_iterable(rows), dtype=np.int64, count=len(rows) * len(present))
+                pieces.append(flat.reshape(-1, len(present)))
+        read = np.concatenate(pieces)
+        missing = np.full(len(read), ABSENT, dtype=np.int64)
+        return {name: read[:, present.index(name)] if name in present else missing for name in columns}
+
+    def texts(self, table: str, column: str) -> tuple[Int64, list[str]]:
+        """A column of text as an index into its distinct values, -1 where there is none; and those values."""
+        codes: dict[str, int] = {}
+        pieces = [np.empty(0, dtype=np.int64)]
+        for rows in self._fetch(f"SELECT {_quoted(column)} FROM {_quoted(table)}"):
+            found = (codes.setdefault(text, len(codes)) if isinstance(text, str) else NONE for (text,) in rows)
+            pieces.append(np.fromiter(found, dtype=np.int64, count=len(rows)))
+        return np.concatenate(pieces), list(codes)
+
+    def strings(self, ids: Sequence[int]) -> dict[int, str]:
+        """What these ids of ``StringIds`` stand for. Unknown ids are left out."""
+        found: dict[int, str] = {}
+        if not {"id", "value"} <= self.tables.get("StringIds", frozenset()):
+            return found
+        for first in range(0, len(ids), _IDS_A_QUERY):
+            some = ", ".join(str(int(each)) for each in ids[first : first + _IDS_A_QUERY])
+            for rows in self._fetch(f"SELECT id, value FROM StringIds WHERE id IN ({some})"):
+                found.update((key, text) for key, text in rows if isinstance(key, int) and isinstance(text, str))
+        return found
+
+    def pairs(self, table: str, key: str, value: str) -> list[tuple[object, object]]:
+        """Two columns of a small table; nothing where one is missing."""
+        if not {key, value} <= self.tables.get(table, frozenset()):
+            return []
+        query = f"SELECT {_quoted(key)}, {_quoted(value)} FROM {_quoted(table)}"
+        return [(row[0], row[1]) for rows in self._fetch(query) for row in rows]
+
+    def _check_size(self) -> None:
+        """SQLite would only notice the missing pages of a cut file when it needs them."""
+        for suffix in ("-wal", "-journal"):
+            beside = self.path.with_name(self.path.name + suffix)
+            if beside.exists() and beside.stat().st_size:
+                raise DataError(
+                    f"{self.path}: is still being written ({beside.name} exists); wait for the export to end"
+                )
+        with self.path.open("rb") as file:
+            head = file.read(100)
+        page_size = int.from_bytes(head[16:18], "big")
+        pages = int.from_bytes(head[28:32], "big")
+        if head[24:28] != head[92:96]:  # an old library wrote to the file, and left the number of pages as it was
+            pages = 0
+        if len(head) < 100 or (65536 if page_size == 1 else page_size) * pages > self.path.stat().st_size:
+            raise sqlite3.DatabaseError("the end of the file is missing")
+
+    def _bound_work(self) -> None:
+        budget = _STEPS_AT_LEAST + _STEPS_A_BYTE * self.path.stat().st_size
+        checks = iter(range(budget // _STEPS_A_CHECK))
+        self._connection.set_progress_handler(lambda: next(checks, None) is None, _STEPS_A_CHECK)
+        self._connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST_VALUE)
+        self._connection.text_factory = lambda data: data.decode("utf-8", errors="replace")
+        self._connection.execute("PRAGMA trusted_schema = OFF")
+
+    def _read_tables(self) -> Mapping[str, frozenset[str]]:
+        # A view or a virtual table has no pages of its own; Nsight Systems exports neither.
+        query = "SELECT name FROM sqlite_master WHERE type = 'table' AND rootpage > 0"
+        names = [str(name) for (name,) in self._connection.execute(query)]
+        columns = "SELECT name FROM pragma_table_info(?)"
+        tables = {name: frozenset(str(row[0]) for row in self._connection.execute(columns, (name,))) for name in names}
+        return MappingProxyType(tables)
+
+    def _fetch(self, query: str) -> Iterator[list[tuple[object, ...]]]:
+        with _telling_damage(self.path):
+            cursor = self._connection.execute(query)
+            while rows := cursor.fetchmany(_ROWS_A_FETCH):
+                yield rows
+
+
+@contextmanager
+def _telling_damage(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter where SQLite's own message quotes broken text
+        reason = ascii(" ".join(str(error).split())[:100])[1:-1] if isinstance(error, sqlite3.Error) else "broken text"
+        raise DataError(
+            f"{path}: an SQLite database that is cut or damaged ({reason}); export it again with `nsys export`"
+        ) from error
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error
+
+
+def _quoted(name: str) -> str:
+    """A name in SQL; ``end`` and others are words of the language."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _integer(column: str) -> str:
+    name = _quoted(column)
+    return f"CASE typeof({name}) WHEN 'integer' THEN {name} ELSE {ABSENT} END"

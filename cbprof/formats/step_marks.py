@@ -1,0 +1,128 @@
+"""Steps in a profiler's trace: found by the annotations that inference engines put around each of them.
+
+====================================================================  =======================================
+``execute_context_1(512)_generation_31(31)``                          vLLM: requests (tokens) of either phase
+``execute_543_context_1(sq512sk512..)_generation_31(sq31sk992..)``    the same, with lengths of queries and keys
+``step[DECODE bs=32]``, ``step[EXTEND bs=4 toks=512]``                SGLang
+``ProfilerStep#7``                                                    torch.profiler's own ``step()``
+====================================================================  =======================================
+
+Where a trace has several kinds, the first in this order counts. Steps of engines are numbered from 0, in their order.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from cbprof.trace import BATCH_PHASES, NONE, Int32, Int64, Kind, StepTable, Trace
+
+_VLLM = re.compile(
+    r"execute(?:_\d+)?_context_(?P<prefills>\d+)\((?P<prefill>\w+)\)_generation_(?P<decodes>\d+)\((?P<decode>\w+)\)"
+)
+_SGLANG = re.compile(r"step\[(?P<mode>[A-Z_]+) bs=(?P<requests>\d+)(?:.*\btok(?:en)?s=(?P<tokens>\d+))?.*\]")
+_PROFILER = re.compile(r"ProfilerStep#(?P<step>\d{1,9})")
+_LENGTHS = re.compile(r"sq(?P<queries>\d+)sk(?P<keys>\d+)")
+
+_PREFILL, _DECODE, _MIXED = range(len(BATCH_PHASES))
+_SGLANG_PHASES = {"EXTEND": _PREFILL, "DECODE": _DECODE, "MIXED": _MIXED, "TARGET_VERIFY": _DECODE}
+
+
+class Mark(NamedTuple):
+    """What the name of an annotation says of its step. ``rank`` orders the kinds of annotations, best first.
+
+    All others are -1 where it does not say.
+    """
+
+    rank: int
+    step: int = NONE
+    tokens: int = NONE
+    requests: int = NONE
+    context: int = NONE
+    phase: int = NONE
+
+
+def read_mark(name: str) -> Mark | None:
+    """What an annotation of this name says, if it frames a step."""
+    if match := _VLLM.fullmatch(name):
+        return _of_vllm(match)
+    if match := _SGLANG.fullmatch(name):
+        requests, phase = int(match["requests"]), _SGLANG_PHASES.get(match["mode"], NONE)
+        tokens = int(match["tokens"]) if match["tokens"] else requests if match["mode"] == "DECODE" else NONE
+        return Mark(1, tokens=tokens, requests=requests, phase=phase)
+    if match := _PROFILER.fullmatch(name):
+        return Mark(2, step=int(match["step"]))
+    return None
+
+
+def _of_vllm(match: re.Match[str]) -> Mark:
+    prefills, decodes = int(match["prefills"]), int(match["decodes"])
+    tokens, context = 0, 0
+    for inside in (match["prefill"], match["decode"]):
+        if lengths := _LENGTHS.match(inside):
+            tokens, context = tokens + int(lengths["queries"]), context + int(lengths["keys"])
+        else:
+            tokens, context = tokens + (int(inside) if inside.isdecimal() else 0), NONE
+    phase = _MIXED if prefills and decodes else _PREFILL if prefills else _DECODE
+    return Mark(0, tokens=tokens, requests=prefills + decodes, context=max(context, NONE), phase=phase)
+
+
+def with_steps(trace: Trace) -> Trace:
+    """The same trace with the step of each span, as far as annotations tell, and the facts of the steps.
+
+    A span of the host belongs to the step in whose annotation it starts, on the same thread; what ran on a device, to
+    that of the call which launched it. ``meta["step_frames"]`` names the annotations of all kinds.
+    """
+    marks = {index: mark for index, name in enumerate(trace.names) if (mark := read_mark(name))}
+    rows = np.flatnonzero((trace.kind == Kind.CPU_ANNOTATION) & np.isin(trace.name_id, list(marks)))
+    if not len(rows):
+        return trace
+    found = [marks[index] for index in trace.name_id[rows].tolist()]
+    best = min(mark.rank for mark in found)
+    frames = tuple(trace.names[index] for index in np.unique(trace.name_id[rows]).tolist())
+    chosen = [mark for mark in found if mark.rank == best]
+    rows = rows[[mark.rank == best for mark in found]]
+    number = np.array([place if mark.step == NONE else mark.step for place, mark in enumerate(chosen)], dtype=np.int32)
+    return replace(
+        trace,
+        step=_step_of(trace, rows, number),
+        steps=_table(number, chosen),
+        meta={**trace.meta, "step_frames": frames},
+    )
+
+
+def _step_of(trace: Trace, frames: Int64, number: Int32) -> Int32:
+    """The step of each span, from the rows of the annotations that frame steps, and the numbers of those steps."""
+    step = np.full(len(trace), NONE, dtype=np.int32)
+    for lane in np.unique(trace.lane_id[frames]):
+        mine = trace.lane_id[frames] == lane
+        rows = np.flatnonzero(trace.lane_id == lane)
+        place = np.searchsorted(trace.start_ns[frames][mine], trace.start_ns[rows], side="right") - 1
+        inside = (place >= 0) & (trace.start_ns[rows] < trace.end_ns[frames][mine][place])
+        step[rows[inside]] = number[mine][place[inside]]
+    launching = np.flatnonzero(~trace.on_device & (trace.link != NONE) & (step != NONE))
+    launching = launching[np.argsort(trace.link[launching], kind="stable")]
+    launched = np.flatnonzero(trace.on_device & (trace.link != NONE))
+    if len(launching):
+        link = trace.link[launching]
+        place = np.minimum(np.searchsorted(link, trace.link[launched]), len(link) - 1)
+        joined = link[place] == trace.link[launched]
+        step[launched[joined]] = step[launching[place[joined]]]
+    return step
+
+
+def _table(number: Int32, marks: Sequence[Mark]) -> StepTable:
+    """The facts of the steps that have any, each once."""
+    known = {step: mark for step, mark in zip(number.tolist(), marks, strict=True) if mark.phase != NONE}
+    facts = np.array([(step, *known[step][2:]) for step in sorted(known)], dtype=np.int64).reshape(-1, 5)
+    return StepTable(
+        step=facts[:, 0].astype(np.int32),
+        tokens=facts[:, 1],
+        requests=facts[:, 2],
+        context=facts[:, 3],
+        phase=facts[:, 4].astype(np.int8),
+    )

@@ -1,0 +1,57 @@
+"""Results of limits in the forms that CI systems read: GitHub annotations and JUnit XML."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from xml.etree import ElementTree
+
+from cbprof.analysis.limits import LimitResult
+from cbprof.errors import UsageError
+from cbprof.render.panel import plain
+
+
+def github_annotation(result: LimitResult, trace: str) -> str:
+    """One workflow command: an error where the limit was broken, else a notice.
+
+    The escapes are those of GitHub's toolkit (actions/toolkit, packages/core/src/command.ts).
+    """
+    level = "notice" if result.passed else "error"
+    title = _escaped(f"cbprof check {result.name}").replace(":", "%3A").replace(",", "%2C")
+    return f"::{level} title={title}::{_escaped(f'{trace}: {result.text}')}"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def junit_xml(results: Sequence[LimitResult], trace: str) -> str:
+    """A test suite with one test case a limit."""
+    suite = ElementTree.Element(
+        "testsuite",
+        name="cbprof check",
+        tests=str(len(results)),
+        failures=str(sum(not result.passed for result in results)),
+    )
+    for result in results:
+        case = ElementTree.SubElement(suite, "testcase", classname=plain(trace), name=result.name)
+        if result.passed:
+            ElementTree.SubElement(case, "system-out").text = plain(result.text)
+        else:
+            ElementTree.SubElement(case, "failure", message=plain(result.text))
+    ElementTree.indent(suite)
+    return '<?xml version="1.0" encoding="utf-8"?>\n' + ElementTree.tostring(suite, encoding="unicode") + "\n"
+
+
+def write_junit(results: Sequence[LimitResult], trace: str, path: Path) -> None:
+    """Write :func:`junit_xml`, whole or not at all. Raises UsageError where that fails."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        partial.write_text(junit_xml(results, trace), encoding="utf-8")
+        partial.replace(path)
+    except OSError as error:
+        with suppress(OSError):
+            partial.unlink()
+        raise UsageError(f"{path}: cannot write the JUnit report: {error.strerror or error}") from error

@@ -1,0 +1,69 @@
+"""The step table and the gaps of a summary as CSV files, for spreadsheets and scripts."""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import fields
+from pathlib import Path
+
+from cbprof.analysis.device import DeviceSummary
+from cbprof.analysis.steps import StepTimes
+from cbprof.analysis.summary import Summary
+from cbprof.errors import UsageError
+from cbprof.trace import BATCH_PHASES
+
+STEP_COLUMNS = tuple(field.name for field in fields(StepTimes))
+GAP_COLUMNS = ("start_ns", "end_ns", "length_ns", "step", "host_late_ns", "in_launch_ns", "queue_ns", "blame_ns")
+
+
+def write_csv(summary: Summary, target: Path) -> tuple[Path, Path]:
+    """Write the steps and the gaps of all devices; return where they are.
+
+    ``NAME.csv`` gives NAME.steps.csv and NAME.gaps.csv; a folder gives steps.csv and gaps.csv in it. What is unknown is
+    an empty cell. Raises UsageError where a file cannot be written.
+    """
+    named = target.suffix == ".csv"
+    folder, prefix = (target.parent, f"{target.stem}.") if named else (target, "")
+    steps, gaps = folder / f"{prefix}steps.csv", folder / f"{prefix}gaps.csv"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        _write(steps, ("device", *STEP_COLUMNS), (row for device in summary.devices for row in _steps(device)))
+        _write(gaps, ("device", *GAP_COLUMNS), (row for device in summary.devices for row in _gaps(device)))
+    except OSError as error:
+        raise UsageError(f"{target}: cannot write the tables: {error.strerror or error}") from error
+    return steps, gaps
+
+
+def _steps(device: DeviceSummary) -> Iterator[Sequence[object]]:
+    table = device.steps
+    columns = [getattr(table, name).tolist() for name in STEP_COLUMNS]
+    phase = STEP_COLUMNS.index("phase")
+    for row in zip(*columns, strict=True):
+        cells = ["" if value == -1 else value for value in row]
+        cells[phase] = BATCH_PHASES[row[phase]] if row[phase] >= 0 else ""
+        yield (device.device, *cells)
+
+
+def _gaps(device: DeviceSummary) -> Iterator[Sequence[object]]:
+    gaps = device.gaps
+    columns = (gaps.start, gaps.end, gaps.length_ns, gaps.step, gaps.host_late_ns, gaps.in_launch_ns, gaps.queue_ns)
+    for index, (start, end, length, step, *parts) in enumerate(zip(*(each.tolist() for each in columns), strict=True)):
+        blame = ";".join(f"{part.label}={part.ns}" for part in device.blame.of_gap(index))
+        yield (device.device, start, end, length, "" if step == -1 else step, *parts, blame)
+
+
+def _write(path: Path, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Whole or not at all."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with partial.open("w", encoding="utf-8", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow(header)
+            writer.writerows(rows)
+        partial.replace(path)
+    finally:
+        with suppress(OSError):
+            partial.unlink()

@@ -1,0 +1,93 @@
+"""What `cbprof doctor` shows: everything that was looked at in a file, and what is wrong with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from cbprof.analysis.health import Health
+from cbprof.analysis.window_modes import extent
+from cbprof.render.numbers import count, duration
+from cbprof.render.panel import EVIDENCE, LABEL, framed, plain
+from cbprof.trace import Trace
+
+ODD = "yellow"
+
+
+class Row(NamedTuple):
+    """One thing that was looked at. ``odd``: it is not as it should be."""
+
+    label: str
+    value: str
+    odd: bool = False
+
+
+# What is counted, in the order in which it is shown, and whether more than 0 is odd.
+EVENTS: Mapping[str, tuple[str, bool]] = {
+    "n_events": ("events in the file", False),
+    "n_dropped": ("events without usable times", True),
+    "n_damaged": ("places that cannot be read", True),
+    "n_unsorted": ("device events out of order in the file", False),
+    "n_gpu_events": ("device events", False),
+    "n_streams": ("streams", False),
+    "n_duplicates": ("device events that occur twice", True),
+    "n_zero_duration": ("device events of no duration", False),
+    "same_stream_overlaps": ("device events that overlap on one stream", False),
+    "n_runaway": ("durations that ran away", True),
+}
+LAUNCHES: Mapping[str, tuple[str, bool]] = {
+    "n_gpu_without_launch": ("device events whose launch is not recorded", False),
+    "n_negative_launch_delay": ("device events that start before their launch", True),
+    "n_launches_without_gpu_events": ("launches without a device event", False),
+    "n_graph_launches": ("graph launches", False),
+    "n_graph_launches_without_gpu_events": ("graph launches whose kernels are not recorded", True),
+    "n_overhead": ("spans of the profiler's own overhead", False),
+}
+
+
+def health_table(trace: Trace, health: Health, *, title: str | None = None) -> RenderableType:
+    """The whole examination of one trace."""
+    parts: list[RenderableType] = [_rows(_file(trace, health)), "", _rows(_counts(health, EVENTS))]
+    parts += ["", _rows(_counts(health, LAUNCHES)), ""]
+    parts += [Text(f"! {plain(warning)}", style=ODD) for warning in health.warnings]
+    if health.reliable:
+        parts.append(Text("The figures of this trace can be trusted." if len(trace) else "The trace is empty."))
+    else:
+        parts.append(Text("The figures of this trace should not be trusted.", style=f"bold {ODD}"))
+    return framed(Group(*parts), [title], None)
+
+
+def _file(trace: Trace, health: Health) -> Iterator[Row]:
+    meta, whole = trace.meta, extent(trace)
+    yield Row("format", str(meta.get("format", "chrome")))
+    yield Row("evidence", EVIDENCE.get(trace.evidence, plain(trace.evidence)))
+    yield Row("complete", "yes" if trace.complete else "no", odd=not trace.complete)
+    yield Row("device", plain(str(meta.get("device", "unknown"))))
+    if "rank" in meta:
+        yield Row("rank", f"{meta['rank']} of {meta.get('world_size', 'an unknown number')}")
+    if "base_time_ns" in meta:
+        yield Row("time 0, in ns since 1970", str(meta["base_time_ns"]))
+    if whole is not None:
+        yield Row("recorded", duration(whole.length_ns))
+    if health.counts.get("overhead_ns"):
+        yield Row("of that the profiler's overhead", duration(health.counts["overhead_ns"]))
+
+
+def _counts(health: Health, labels: Mapping[str, tuple[str, bool]]) -> Iterator[Row]:
+    for key, (label, is_odd) in labels.items():
+        if key in health.counts:
+            number = int(health.counts[key])
+            yield Row(label, count(number), odd=is_odd and number > 0)
+
+
+def _rows(rows: Iterator[Row]) -> Table:
+    table = Table.grid(padding=(0, 2), expand=True)
+    table.add_column(ratio=1)
+    table.add_column(justify="right", overflow="fold")
+    for row in rows:
+        table.add_row(Text(row.label, ODD if row.odd else LABEL), Text(row.value, ODD if row.odd else ""))
+    return table

@@ -1,0 +1,67 @@
+"""A table before it is drawn: words and figures, the same for a terminal, a pull request and a notebook."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+
+from rich.table import Table
+from rich.text import Text
+
+from cbprof.render.panel import HEADER, plain
+
+MARKDOWN_SPECIAL = "\\`*_[]<>|"
+
+
+@dataclass(frozen=True, slots=True)
+class Sheet:
+    """``columns``: a header for the names on the left, then one for each column of figures. ``notes`` stand below."""
+
+    columns: tuple[str, ...]
+    rows: Sequence[tuple[str, ...]]
+    title: str = ""
+    notes: tuple[str, ...] = ()
+
+    def to_rich(self) -> Table:
+        """For a terminal. The title is the header of the first column, so that a sheet takes few lines."""
+        table = Table(box=None, expand=True, padding=(0, 2, 0, 0), pad_edge=False, header_style=HEADER)
+        first, *others = self.columns
+        table.add_column(Text(plain(self.title or first)), ratio=1, overflow="fold")
+        for header in others:
+            table.add_column(Text(plain(header)), justify="right", no_wrap=True)
+        for row in self.rows:
+            table.add_row(*(Text(plain(cell)) for cell in row))
+        return table
+
+    def to_markdown(self) -> str:
+        """For GitHub and the like. Names come from files, so that what would steer the page is escaped."""
+        lines = [f"**{_markdown(self.title)}**", ""] if self.title else []
+        lines += [_line(self.columns), _line(("---", *("---:",) * (len(self.columns) - 1)), raw=True)]
+        lines += [_line(row) for row in self.rows]
+        for note in self.notes:
+            lines += ["", _markdown(note)]
+        return "\n".join(lines) + "\n"
+
+    def to_html(self) -> str:
+        """For a notebook: a table without scripts or styles of its own but for the alignment."""
+        head = "".join(f"<th>{escape(plain(column))}</th>" for column in self.columns)
+        body = "".join(
+            "<tr>" + "".join(_cell(cell, name=not index) for index, cell in enumerate(row)) + "</tr>"
+            for row in self.rows
+        )
+        caption = f"<caption>{escape(plain(self.title))}</caption>" if self.title else ""
+        notes = "".join(f"<p>{escape(plain(note))}</p>" for note in self.notes)
+        return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{notes}"
+
+
+def _line(cells: Sequence[str], *, raw: bool = False) -> str:
+    return "| " + " | ".join(cell if raw else _markdown(cell) for cell in cells) + " |"
+
+
+def _markdown(text: str) -> str:
+    return "".join(f"\\{character}" if character in MARKDOWN_SPECIAL else character for character in plain(text))
+
+
+def _cell(text: str, *, name: bool) -> str:
+    return f'<td style="text-align: {"left" if name else "right"}">{escape(plain(text))}</td>'

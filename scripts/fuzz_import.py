@@ -1,0 +1,106 @@
+#!/usr/bin/env python3
+"""Loads damaged copies of real traces, many thousand of them, and fails on the first crash, hang or flood of memory.
+
+A copy is damaged in one to eight places: bits flipped, bytes cut out, doubled, or exchanged for what JSON is sensitive
+to. It must load, or be refused in one line; the report of what loads must be valid JSON.
+
+    scripts/fuzz_import.py FOLDER_OR_FILES... --count 10000 --seed 1
+"""
+
+from __future__ import annotations
+
+import argparse
+import faulthandler
+import gzip
+import json
+import random
+import resource
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+from cbprof.analysis.report import to_json
+from cbprof.analysis.summary import summarize
+from cbprof.errors import CbprofError
+from cbprof.formats import load
+
+SPICES = (*b'{ } [ ] " , : \\ \\u - e999 NaN null 1e308 "ph":'.split(), b"\0", b"\xff")
+SLOW_S = 60
+MEMORY = 4 << 30
+
+
+def damaged(data: bytes, random_: random.Random) -> bytes:
+    """A copy with one to eight places spoilt."""
+    copy = bytearray(data)
+    for _ in range(random_.randint(1, 8)):
+        at, length = random_.randrange(len(copy)), random_.randint(1, 400)
+        what = random_.randrange(6)
+        if what == 0:
+            copy[at] ^= 1 << random_.randrange(8)
+        elif what == 1:
+            del copy[at : at + length]
+        elif what == 2:
+            copy[at:at] = copy[at : at + length]
+        elif what == 3:
+            copy[at : at + random_.randrange(2)] = random_.choice(SPICES)
+        elif what == 4:
+            del copy[at:]
+        else:
+            digits = [place for place in range(at, min(at + length, len(copy))) if chr(copy[place]).isdigit()]
+            for place in digits:
+                copy[place] = ord(random_.choice("0123456789.-e"))
+        copy = copy or bytearray(b"{")
+    return bytes(copy)
+
+
+def attempt(path: Path) -> str:
+    """How it ended: in a word, for the statistics."""
+    try:
+        trace = load(path)
+        json.dumps(to_json(summarize(trace), gaps="all"), allow_nan=False)
+    except CbprofError as error:
+        if "\n" in str(error):
+            raise RuntimeError("a refusal of more than one line") from error
+        return "refused"
+    return "whole" if trace.complete else "in part"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("sources", type=Path, nargs="+", help="traces, or folders of them")
+    parser.add_argument("--count", type=int, default=10_000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--largest", type=int, default=1 << 20, help="bytes of the largest trace to use, inflated")
+    options = parser.parse_args()
+    found = [sorted(source.iterdir()) if source.is_dir() else [source] for source in options.sources]
+    files = [file for files in found for file in files if file.is_file()]
+    samples = []
+    for file in files:
+        data = file.read_bytes()
+        data = gzip.decompress(data) if data.startswith(b"\x1f\x8b") else data
+        if len(data) <= options.largest:
+            samples.append((file.name, data))
+    if not samples:
+        sys.exit("no file is small enough: raise --largest")
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    ended: Counter[str] = Counter()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "damaged"
+        for number in range(options.seed, options.seed + options.count):
+            random_ = random.Random(number)
+            name, data = random_.choice(samples)
+            copy = damaged(data, random_)
+            path.write_bytes(gzip.compress(copy, 1) if random_.random() < 0.2 else copy)
+            faulthandler.dump_traceback_later(SLOW_S, exit=True)
+            try:
+                ended[attempt(path)] += 1
+            except BaseException:
+                print(f"number {number}, from {name}: run again with --seed {number} --count 1", file=sys.stderr)
+                raise
+    faulthandler.cancel_dump_traceback_later()
+    print(dict(ended))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,118 @@
+"""Files that are no exports of Nsight Systems, are not finished, or are damaged: a trace, or one clear line."""
+
+from __future__ import annotations
+
+import gzip
+import random
+import shutil
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from nsys_samples import GEMM, KERNEL, LAUNCH, RUNTIME, STRINGS, one_step, pid, refusal, tid, write_export
+
+from cbprof.errors import DataError
+from cbprof.formats import load
+
+Write = Callable[..., Path]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    return lambda tables, **options: write_export(tmp_path / "t.sqlite", tables, **options)
+
+
+def test_reports_are_refused_with_the_command_to_type(tmp_path: Path) -> None:
+    for name, command in (
+        ("my run.nsys-rep", "`nsys export --type sqlite --output '{0}/my run.sqlite' '{0}/my run.nsys-rep'`"),
+        ("old.qdrep", "`nsys export --type sqlite --output {0}/old.sqlite {0}/old.qdrep`"),
+        ("raw.qdstrm", "`QdstrmImporter -i {0}/raw.qdstrm`, then `nsys export --type sqlite --output {0}/raw.sqlite"),
+    ):
+        (tmp_path / name).write_bytes(b"\x08\x01binary")
+        assert command.format(tmp_path) in refusal(tmp_path / name)
+    shutil.copy(write_export(tmp_path / "t.sqlite", one_step()), tmp_path / "named.nsys-rep")
+    assert len(load(tmp_path / "named.nsys-rep")) == 5, "what a file is shows in its content"
+
+
+def test_other_databases_are_refused(tmp_path: Path, write: Write) -> None:
+    for tables, reason in (
+        ("CREATE TABLE songs (title TEXT)", "no export of Nsight Systems"),
+        ("CREATE VIEW CUPTI_ACTIVITY_KIND_KERNEL AS SELECT 1 AS start, 2 AS end", "no export of Nsight Systems"),
+        ("CREATE TABLE StringTable (_id_ INTEGER); CREATE TABLE CUPTI_ACTIVITY_KIND_DRIVER (start INTEGER)", "nvprof"),
+    ):
+        path = tmp_path / f"{len(tables)}.sqlite"
+        with closing(sqlite3.connect(path)) as connection, connection:
+            connection.executescript(tables)
+        assert reason in refusal(path)
+    packed = tmp_path / "t.sqlite.gz"
+    packed.write_bytes(gzip.compress(write(one_step()).read_bytes()))
+    assert "gunzip" in refusal(packed)
+
+
+def test_an_export_that_is_still_being_written(write: Write) -> None:
+    path = write(one_step())
+    path.with_name(path.name + "-wal").write_bytes(b"pages")
+    assert "still being written" in refusal(path)
+    path.with_name(path.name + "-wal").write_bytes(b"")
+    assert len(load(path)) == 5
+
+
+def test_reading_leaves_no_trace_and_needs_no_lock(write: Write) -> None:
+    path = write(one_step())
+    before = path.read_bytes(), sorted(path.parent.iterdir())
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("BEGIN EXCLUSIVE")
+        assert len(load(path)) == 5
+    assert (path.read_bytes(), sorted(path.parent.iterdir())) == before
+
+
+def large_export(path: Path) -> bytes:
+    process, thread = pid(7), tid(7, 9)
+    kernels = [(1000 + 10 * each, 1005 + 10 * each, 0, 13, each, process, GEMM, GEMM) for each in range(2000)]
+    calls = [(900 + 10 * each, 905 + 10 * each, thread, each, LAUNCH) for each in range(2000)]
+    strings = list(enumerate([*STRINGS, *(f"void kernel_{each}<float>" for each in range(200))]))
+    return write_export(path, {KERNEL: kernels, RUNTIME: calls, "StringIds": strings}).read_bytes()
+
+
+def test_a_file_cut_anywhere_is_refused_in_one_line(tmp_path: Path) -> None:
+    whole = large_export(tmp_path / "whole.sqlite")
+    cut = tmp_path / "cut.sqlite"
+    for length in {16, 17, 99, 100, 512, 4095, 4096, len(whole) // 2, len(whole) - 1}:
+        cut.write_bytes(whole[:length])
+        assert "cut or damaged" in refusal(cut)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.integers(0, 1 << 32), st.integers(1, 40))
+def test_flipped_bytes_do_no_harm(tmp_path: Path, seed: int, flips: int) -> None:
+    """Whatever the bytes, there is a trace or one line: no other exception, no endless walk."""
+    whole = tmp_path / "whole.sqlite"
+    data = bytearray(whole.read_bytes() if whole.exists() else large_export(whole))
+    dice = random.Random(seed)
+    for _ in range(flips):
+        # Half of them in the first pages, where the schema and the roots of the tables are.
+        place = dice.randrange(len(data) if dice.random() < 0.5 else 3 * 4096)
+        data[place] = dice.randrange(256)
+    data[:16] = b"SQLite format 3\0"
+    damaged = tmp_path / "damaged.sqlite"
+    damaged.write_bytes(data)
+    try:
+        trace = load(damaged)
+    except DataError:
+        refusal(damaged)
+    else:
+        assert (trace.dur_ns >= 0).all()
+
+
+def test_work_is_bounded_by_the_size_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages that point at each other could keep SQLite walking for ever."""
+    large_export(tmp_path / "t.sqlite")
+    load(tmp_path / "t.sqlite")
+    monkeypatch.setattr("cbprof.formats.nsys_database._STEPS_AT_LEAST", 10_000)
+    monkeypatch.setattr("cbprof.formats.nsys_database._STEPS_A_BYTE", 0)
+    monkeypatch.setattr("cbprof.formats.nsys_database._STEPS_A_CHECK", 1_000)
+    assert "cut or damaged (interrupted)" in refusal(tmp_path / "t.sqlite")

@@ -1,0 +1,205 @@
+"""One sentence on what bounds a run: each verdict on a trace that deserves it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from oracle import COMPUTE, ENGINE, H2D, Row, trace_of
+
+from cbprof.analysis.summary import summarize
+from cbprof.analysis.verdict import Bound, Verdict
+from cbprof.formats import load
+from cbprof.trace import Kind, TraceBuilder
+
+
+def verdict_of(rows: list[Row], **meta: object) -> Verdict:
+    return summarize(trace_of(*rows, **{"evidence": "cuda_events", **meta})).verdict
+
+
+def sync(*, host: int, gpu: int, wait: str = "wait") -> list[Row]:
+    """Ten steps: the host works (its last ns is the launch), then waits for the device."""
+    rows: list[Row] = []
+    for step in range(10):
+        start = step * (host + gpu)
+        launched = start + host
+        rows += [
+            (ENGINE, Kind.CPU_WORK, "schedule", start, launched - 1, step),
+            (ENGINE, Kind.CPU_WORK, "launch", launched - 1, launched, step),
+            (ENGINE, Kind.CPU_WAIT, wait, launched, launched + gpu, step),
+            (COMPUTE, Kind.GPU_COMPUTE, "compute", launched, launched + gpu, step),
+        ]
+    return rows
+
+
+def one_ahead(*, host: int, gpu: int) -> list[Row]:
+    """Ten steps: the host prepares the next batch while the device computes, and waits if it is done first."""
+    rows: list[Row] = []
+    start = ended = 0
+    for step in range(10):
+        launched = start + host
+        begin = max(launched, ended)
+        rows += [
+            (ENGINE, Kind.CPU_WORK, "schedule", start, launched - 1, step),
+            (ENGINE, Kind.CPU_WORK, "launch", launched - 1, launched, step),
+            (ENGINE, Kind.CPU_WAIT, "wait", launched, begin, step - 1),
+            (COMPUTE, Kind.GPU_COMPUTE, "compute", begin, begin + gpu, step),
+        ]
+        start, ended = begin, begin + gpu
+    return rows
+
+
+def test_serialised_by_a_blocking_wait() -> None:
+    verdict = verdict_of(sync(host=20, gpu=80, wait="item"))
+    assert verdict.bound is Bound.SERIALISED
+    assert verdict.sentence == (
+        'Serialised by a blocking wait: the host sits in "item" while the GPU works, '
+        "and the GPU is idle 20.0 % of the time while the host does."
+    )
+    assert verdict.evidence == (
+        "schedule makes up 95.0 % of the idle time",
+        "0.0 % of the host work that could be hidden is hidden",
+        "100.0 % of steps were launched only after the compute before them had ended",
+        "the host was blocked in a wait for 100.0 % of the GPU's active time",
+        "launch-bound holes inside a span cannot be seen: that needs CUPTI records",
+    )
+
+
+def test_device_bound() -> None:
+    verdict = verdict_of(one_ahead(host=20, gpu=80))
+    assert verdict.bound is Bound.DEVICE
+    assert verdict.sentence.startswith("Device-bound: the GPU is idle 2.4 % of the time")
+    assert "0.0 % of steps were launched only after the compute before them had ended" in verdict.evidence
+
+
+def test_host_bound_although_one_batch_ahead() -> None:
+    verdict = verdict_of(one_ahead(host=80, gpu=20))
+    assert verdict.bound is Bound.HOST
+    assert verdict.sentence == (
+        "Host-bound: the GPU is idle 75.6 % of the time because the host is late, most of it in schedule."
+    )
+    assert "90.0 % of the host work that could be hidden is hidden" in verdict.evidence
+
+
+def test_more_host_than_device_work_is_host_bound_even_where_a_wait_blocks() -> None:
+    assert verdict_of(sync(host=80, gpu=20)).bound is Bound.HOST
+
+
+def test_starved() -> None:
+    rows = sync(host=5, gpu=20)
+    last = rows[-1][4]
+    rows += [
+        (ENGINE, Kind.CPU_WAIT, "no_requests", last, last + 500, 10),
+        (ENGINE, Kind.CPU_WORK, "launch", last + 500, last + 501, 10),
+        (COMPUTE, Kind.GPU_COMPUTE, "compute", last + 501, last + 521, 10),
+    ]
+    assert verdict_of(rows).bound is Bound.STARVED
+
+
+def kernels(count: int, *, gap: int, late: bool, evidence: str = "cupti", then_host: int = 0) -> Verdict:
+    """On kernels of 10 ns; between two of them a gap, because of a late launch or on the device's side.
+
+    ``then_host``: at the end the host works for so long before it launches one more.
+    """
+    builder = TraceBuilder()
+    engine, compute = builder.lane(ENGINE), builder.lane(COMPUTE)
+
+    def launch(link: int, launched: int, begin: int) -> None:
+        builder.span(engine, Kind.CPU_WORK, "cudaLaunchKernel", launched - 1, 1, link=link)
+        builder.span(compute, Kind.GPU_COMPUTE, "kernel", begin, 10, link=link)
+
+    for index in range(count):
+        begin = 5 + index * (10 + gap)
+        launch(index, begin if late else 5 + index, begin)
+    if then_host:
+        builder.span(engine, Kind.CPU_WORK, "schedule", begin + 10, then_host - 1)
+        launch(count, begin + 10 + then_host, begin + 10 + then_host)
+    return summarize(builder.build({"complete": True, "evidence": evidence})).verdict
+
+
+def test_launch_bound_needs_cupti() -> None:
+    seen = kernels(20, gap=5, late=True)
+    assert seen.bound is Bound.LAUNCH
+    assert seen.evidence[-1] == "the GPU ran dry 19 times in 20 operations"
+    unseen = kernels(20, gap=5, late=True, evidence="cuda_events")
+    assert unseen.bound is not Bound.LAUNCH
+    assert "cannot be seen" in unseen.evidence[-1]
+
+
+def test_a_late_launch_once_a_step_is_not_launch_bound() -> None:
+    assert kernels(20, gap=5, late=False, then_host=600).bound is Bound.HOST
+
+
+def test_holes_between_queued_kernels_are_the_devices_own() -> None:
+    verdict = kernels(20, gap=5, late=False)
+    assert verdict.bound is Bound.DEVICE
+    assert "idle 32.2 % of the time, and has work queued for all but 0.0 %" in verdict.sentence
+
+
+def test_unclear_where_the_device_waits_for_copies_or_nothing_is_known_of_the_host() -> None:
+    rows: list[Row] = []
+    for step in range(10):
+        start = 100 * step
+        rows += [
+            (ENGINE, Kind.CPU_WORK, "launch", start, start + 5, step),
+            (H2D, Kind.GPU_H2D, "h2d", start + 5, start + 60, step),
+            (COMPUTE, Kind.GPU_COMPUTE, "compute", start + 60, start + 100, step),
+        ]
+    verdict = verdict_of(rows)
+    assert verdict.bound is Bound.UNCLEAR
+    assert "most of it is transfer" in verdict.sentence
+    assert verdict_of([row for row in rows if row[0] is not ENGINE]).bound is Bound.UNCLEAR
+
+
+def test_unknown_without_device_activity() -> None:
+    nothing = summarize(TraceBuilder().build()).verdict
+    assert (nothing.bound, nothing.evidence, nothing.shortened) == (Bound.UNKNOWN, (), None)
+    copies_only: list[Row] = [(COMPUTE, Kind.GPU_H2D, "h2d", 0, 50, 0)]
+    assert verdict_of(copies_only).bound is Bound.UNKNOWN
+
+
+def test_captures_do_not_count() -> None:
+    rows = one_ahead(host=20, gpu=80)
+    shifted: list[Row] = [(lane, kind, name, a + 400, b + 400, step + 1) for lane, kind, name, a, b, step in rows]
+    captured: list[Row] = [
+        (ENGINE, Kind.CPU_WORK, "launch", 0, 401, 0),
+        (ENGINE, Kind.CPU_WORK, "capture", 2, 400, 0),
+        (COMPUTE, Kind.GPU_COMPUTE, "compute", 1, 40, 0),
+    ]
+    assert summarize(trace_of(*captured, *shifted)).devices[0].idle_pct == pytest.approx(100 * 381 / 1220)
+    verdict = verdict_of(captured + shifted)
+    assert verdict.bound is Bound.DEVICE
+    assert "captures and warm-up cost 31.15 % of the time, once" in verdict.evidence
+
+
+@pytest.mark.parametrize(
+    ("rows", "device_ns", "host_ns"),
+    [
+        (sync(host=20, gpu=80), 80, 20),  # nothing overlaps: each tenth counts in full
+        (one_ahead(host=20, gpu=80), 80, 2),  # the host works alone only in the first step
+        (one_ahead(host=80, gpu=20), 2, 80),  # the device works alone only in the last step
+    ],
+    ids=["sync", "device-bound", "host-bound"],
+)
+def test_what_a_tenth_less_could_bring(rows: list[Row], device_ns: int, host_ns: int) -> None:
+    shortened = verdict_of(rows).shortened
+    assert shortened is not None
+    assert (shortened.device_ns, shortened.host_ns) == (device_ns, host_ns)
+
+
+@pytest.mark.parametrize(("mode", "bound"), [("sync", Bound.SERIALISED), ("async", Bound.DEVICE)])
+def test_real_runs(mode: str, bound: Bound) -> None:
+    """transformers on an H200: away from captures, async is idle 0.06 % of the time."""
+    path = Path(__file__).parents[2] / f"shared/traces/h200_transformers/{mode}_8b_bs32_8k.json.gz"
+    if not path.exists():
+        pytest.skip(f"{path.name} is not in ../shared")
+    summary = summarize(load(path))
+    assert summary.verdict.bound is bound
+    lead = summary.devices[0].overlap.launch_lead
+    assert lead is not None
+    if mode == "async":
+        assert summary.devices[0].idle_pct_excl_one_off == pytest.approx(0.06, abs=0.005)
+        assert summary.devices[0].overlap.efficiency_pct == pytest.approx(99.3, abs=0.1)
+        assert lead.late_pct < 1
+    else:
+        assert lead.late_pct == 100
