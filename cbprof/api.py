@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
     from cbprof.analysis.states import Activity
     from cbprof.render.notebook import (
         ComparisonView,
@@ -85,7 +87,8 @@ class Recording:
         from cbprof.analysis.predict import predict
         from cbprof.render.notebook import PredictionView
 
-        return PredictionView(predict(self.trace, slots=slots, gpu_speed=gpu_speed, scale=scale, drop=drop))
+        found = predict(self.trace, slots=slots, gpu_speed=gpu_speed, scale=scale, drop=drop)
+        return PredictionView(found, self.trace)
 
     def compare(self, other: Recording, *, steps: Steps | None = None, seed: int = 0) -> ComparisonView:
         """This run before, ``other`` after a change."""
@@ -107,6 +110,24 @@ class Recording:
         from cbprof.render.timeline import timeline_html
 
         return TimelineView(timeline_html(self.trace, other=other.trace if other else None))
+
+    def plot_gaps(self) -> Figure:
+        """Idle time by the length of the gap it lies in, and by what the GPU waited for (plotly)."""
+        from cbprof.render.charts import gap_chart
+
+        return gap_chart(self.trace)
+
+    def plot_steps(self) -> Figure:
+        """Host phases and device time of each step, with max(CPU, GPU), which no order of work can beat (plotly)."""
+        from cbprof.render.step_charts import steps_chart
+
+        return steps_chart(self.trace)
+
+    def plot_idle(self) -> Figure:
+        """Idle time as a share, over time and over context length (plotly)."""
+        from cbprof.render.charts import idle_chart
+
+        return idle_chart(self.trace)
 
     def __repr__(self) -> str:
         return f"Recording({self.name}: {len(self.trace):,} spans, {self.trace.mode or 'unknown mode'})"

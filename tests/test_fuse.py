@@ -253,3 +253,12 @@ def test_sampling_kernels_draw_the_same_tokens(dtype: Any, size: int) -> None:
     assert got.tolist() == sample(logits, temperature, keys, vocabulary).tolist()
     assert got[3] == 0
     assert len(set(got.tolist())) > rows // 2
+
+
+def test_a_broken_model_still_gives_ids_of_the_vocabulary() -> None:
+    """NaN everywhere: an id past the end would be read past the end of the embedding by the next step."""
+    logits = torch.full((4, 5000), float("nan"), device=DEVICE)
+    temperature = torch.tensor([0.0, 1.0] * 2, device=DEVICE)
+    keys = torch.arange(4, dtype=torch.int32, device=DEVICE)
+    got = kernel_modules().sampling.sample(logits, temperature, keys, vocabulary_hashes(5000, DEVICE))
+    assert all(0 <= token < 5000 for token in got.tolist())

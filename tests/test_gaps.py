@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from oracle import BUSY, CALLER, COMPUTE, ENGINE, H2D, LENGTH, NO_DEADLINE, STEP, Oracle, Row, trace_of, traces
 
-from cbprof.analysis.blame import Cause, blame_gaps
+from cbprof.analysis.blame import Cause, blame_gaps, blame_pieces
 from cbprof.analysis.gaps import Gaps, find_gaps
 from cbprof.analysis.host import host_timeline
+from cbprof.analysis.intervals import union
 from cbprof.analysis.phases import phase_times
 from cbprof.analysis.states import states
 from cbprof.analysis.steps import step_times
@@ -49,6 +50,23 @@ def test_every_gap_and_its_blame(trace: Trace) -> None:
                 assert named == oracle.blame(device, gap, kinds)
                 assert sum(named.values()) == gap[1] - gap[0]
             assert sum(total.ns for total in blame.totals()) == gaps.total_ns
+
+
+@NO_DEADLINE
+@given(traces())
+def test_the_pieces_of_blame_partition_the_gaps(trace: Trace) -> None:
+    host = host_timeline(trace)
+    gaps = find_gaps(trace, states(trace, Window(2, LENGTH - 3), 0), host)
+    pieces = blame_pieces(trace, 0, gaps, host)
+    assert union(pieces.start, pieces.end).total_ns == int((pieces.end - pieces.start).sum()) == gaps.total_ns
+    assert (pieces.start[1:] >= pieces.end[:-1]).all()
+    by_cause = Counter[int]()
+    for cause, length in zip(pieces.cause.tolist(), (pieces.end - pieces.start).tolist(), strict=True):
+        by_cause[cause] += length
+    totals = Counter[int]()
+    for part in blame_gaps(trace, 0, gaps, host).totals():
+        totals[int(part.cause)] += part.ns
+    assert by_cause == totals
 
 
 @NO_DEADLINE

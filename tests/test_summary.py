@@ -119,7 +119,6 @@ def test_report_of_two_steps() -> None:
     }
     json.dumps(report)  # plain Python values only
 
-
     assert depth["gap_percentiles_ns"] == {"p50": 35, "p90": 55, "p99": 55}
     assert (depth["one_off_idle_ns"], depth["idle_pct_excl_one_off"]) == (0, pytest.approx(100 * 95 / 165))
     assert depth["overlap"] == {

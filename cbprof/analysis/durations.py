@@ -75,7 +75,7 @@ def measure(trace: Trace, what_if: WhatIf) -> Measured:
     host = host_timeline(trace)
     if window is None or not ((trace.kind == Kind.GPU_COMPUTE) & (trace.step != NONE)).any():
         raise UsageError(
-            "nothing to replay: no compute span says which step it belongs to; record with `cbprof run` or a SpanTracer"
+            "nothing to replay: no compute span says which step it is of; record with `cbprof run` or cbprof.Tracer"
         )
     on_device = trace.lane_id[(trace.kind == Kind.GPU_COMPUTE) & (trace.step != NONE)]
     device = min(trace.lanes[lane].device for lane in np.unique(on_device).tolist())

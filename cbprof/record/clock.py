@@ -1,14 +1,17 @@
 """The clock of a device: when did the work between two points of a stream run, in the host's nanoseconds?
 
-One small contract and three answers: :class:`NoClock` here, :mod:`cbprof.record.host_clock` for the device process,
-:mod:`cbprof.record.cuda_clock` for CUDA events. ``begin`` and ``end`` are called on the engine's thread and must cost
-next to nothing; the other methods are called on the tracer's own thread.
+One small contract and four answers: :class:`NoClock` and :class:`BlockingClock` here, :mod:`cbprof.record.host_clock`
+for the device process, :mod:`cbprof.record.cuda_clock` for CUDA events. ``begin`` and ``end`` are called on the
+engine's thread and must cost next to nothing; the other methods are called on the tracer's own thread.
 """
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from math import ceil
 from typing import Any, NamedTuple, Protocol
 
 Handle = Any
@@ -73,6 +76,33 @@ class NoClock:
 
     def resolve(self, handle: Handle) -> Times | None:
         return None
+
+    def anchor(self, *, final: bool = False) -> None:
+        pass
+
+    def paused(self) -> AbstractContextManager[object]:
+        return nullcontext()
+
+    def close(self) -> None:
+        pass
+
+
+class BlockingClock:
+    """The calling thread does the device's work itself, as torch does on a CPU: it is done when ``end`` is called."""
+
+    def __init__(self, now: Callable[[], int] = time.perf_counter_ns) -> None:
+        self._now = now
+        resolution_ns = ceil(time.get_clock_info("perf_counter").resolution * 1e9)
+        self.errors = ClockErrors(resolution_ns, resolution_ns)
+
+    def begin(self, stream: Any) -> int:
+        return self._now()
+
+    def end(self, stream: Any, handle: int) -> Times:
+        return Times(handle, self._now())
+
+    def resolve(self, handle: Times) -> Times:
+        return handle
 
     def anchor(self, *, final: bool = False) -> None:
         pass

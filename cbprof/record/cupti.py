@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cbprof.engine.hooks import Hooks
 
@@ -47,10 +47,7 @@ class CuptiWindow:
         self, name: str, step: int, *, slot: int = -1, stream: Stream | None = None
     ) -> AbstractContextManager[None]:
         if name == "schedule":
-            if step >= self.last:
-                self.stop()
-            elif step >= self.first and self.started_ns is None:
-                self._start()
+            self.step_begins(step)
         phase = self._inner.phase(name, step, slot=slot, stream=stream)
         return _annotated(f"{name} {step}", phase) if self.running else phase
 
@@ -62,6 +59,13 @@ class CuptiWindow:
         if self.running:
             self.produced += len(produced)
         self._inner.tokens(produced, finished)
+
+    def step_begins(self, step: int) -> None:
+        """Start or stop, where it is time; called before the first phase of a step, on the engine's thread."""
+        if step >= self.last:
+            self.stop()
+        elif step >= self.first and self.started_ns is None:
+            self._start()
 
     def _start(self) -> None:
         from torch.profiler import ProfilerActivity, profile
@@ -76,10 +80,23 @@ class CuptiWindow:
             self._profiler.stop()
             self.stopped_ns = self._now()
 
-    def save(self, path: Path) -> None:
-        """Write the profiler's trace to ``path`` (``.json.gz``). Only after :meth:`stop`, and if it ever started."""
-        if self._profiler is not None:
-            self._profiler.export_chrome_trace(str(path))
+    def finish(self, trace: Path, origin_ns: int) -> dict[str, Any] | None:
+        """Stop, write what was profiled beside ``trace``, and say where it is and when it was taken.
+
+        None if the run did not get so far. Times count from ``origin_ns``, as those in the trace do.
+        """
+        self.stop()
+        if self._profiler is None or self.started_ns is None or self.stopped_ns is None:
+            return None
+        path = cupti_path(trace)
+        self._profiler.export_chrome_trace(str(path))
+        return {
+            "file": path.name,
+            "steps": [self.first, self.last],
+            "start_ns": self.started_ns - origin_ns,
+            "end_ns": self.stopped_ns - origin_ns,
+            "tokens": self.produced,
+        }
 
 
 def cupti_path(path: Path) -> Path:

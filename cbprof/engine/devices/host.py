@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from cbprof.engine.devices.base import Event, Program, SlotBuffers, Stream, StreamKind, Streams
+from cbprof.engine.devices.cores import Cores
 from cbprof.engine.devices.host_process import DeviceProcess
 from cbprof.engine.devices.host_wire import PROGRAMS, QUEUES, WAIT
 from cbprof.engine.layout import SlotLayout
@@ -106,6 +107,9 @@ def _host(stream: Stream) -> HostStream:
 class HostDevice:
     """A device of one child process, which computes on one CPU thread a queue.
 
+    The compute thread has the last core. The thread that opens the device, and what it starts, stays off it until
+    :meth:`close`.
+
     ``factory`` names, as ``module:function``, what builds the child's :class:`~.host_child.DeviceModel`. The last
     ``ring`` operations of each queue keep their stamps. Raises what loading the model raises; any later failure of the
     child is an :class:`EngineError` from the next call.
@@ -126,6 +130,8 @@ class HostDevice:
         ring: int = 1 << 16,
     ) -> None:
         self._process = DeviceProcess(factory, spec, layout, num_blocks=num_blocks, slots=slots, ring=ring)
+        self._cores = Cores()
+        self._cores.leave_last()
         memory = self._process.memory
         self.facts = self._process.facts
         self.layout = layout
@@ -172,6 +178,7 @@ class HostDevice:
     def close(self) -> None:
         """End the child. Its slot buffers stay readable; everything else raises EngineError from now on."""
         self._process.close()
+        self._cores.use_all()
 
     def __enter__(self) -> Self:
         return self

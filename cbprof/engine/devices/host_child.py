@@ -32,6 +32,7 @@ from typing import Any, NoReturn, Protocol
 import numpy as np
 
 from cbprof.engine.devices.base import IntArray, Program
+from cbprof.engine.devices.cores import Cores
 from cbprof.engine.devices.host_wire import COMMAND, PROGRAMS, QUEUES, WAIT, Setup, SharedMemory
 from cbprof.errors import CbprofError, EngineError
 
@@ -144,6 +145,11 @@ class Reports:
 def serve(queue: int, pipe: int, programs: Programs, progress: Progress, reports: Reports) -> None:
     """Execute the commands of one queue in order. An operation starts once the waits before it are over."""
     doing = "read a command"
+    cores = Cores()
+    if QUEUES[queue] == "compute":
+        cores.take_last()
+    else:
+        cores.leave_last()
     try:
         while command := os.read(pipe, COMMAND.size):
             code, target, number = COMMAND.unpack(command)

@@ -31,18 +31,18 @@ def describe(spec: ModelSpec) -> ModelFacts:
     """
     config = _read_config(spec)
     with torch.device("meta"):
-        return facts(_empty_model(config, spec), spec)
+        return facts(_empty_model(config, spec, ATTENTION_NAME), spec)
 
 
-def load(spec: ModelSpec, device: torch.device) -> PreTrainedModel:
-    """The model on ``device``, with the paged attention in place, ready for inference.
+def load(spec: ModelSpec, device: torch.device, *, attention: str = ATTENTION_NAME) -> PreTrainedModel:
+    """The model on ``device``, ready for inference; with the paged attention in place, if not with another.
 
     Raises :class:`UsageError` for a name that is no model, a model that the engine cannot run, or one that cannot be
     fetched, and :class:`DataError` for a folder or checkpoint that is not what it should be.
     """
     config = _read_config(spec)
     make = _random_model if spec.name in PRESETS else _pretrained_model
-    model = make(config, spec, device)
+    model = make(config, spec, device, attention)
     return model.eval().requires_grad_(False)
 
 
@@ -110,26 +110,28 @@ def _model_class(config: PreTrainedConfig, name: str) -> Any:
         ) from None
 
 
-def _empty_model(config: PreTrainedConfig, spec: ModelSpec) -> PreTrainedModel:
+def _empty_model(config: PreTrainedConfig, spec: ModelSpec, attention: str) -> PreTrainedModel:
     """A model on the current default device whose weights are not set yet; buffers and norms are."""
     from transformers import AutoModelForCausalLM
     from transformers.initialization import no_init_weights
 
     register_attention()
     with no_init_weights():
-        model = AutoModelForCausalLM.from_config(config, dtype=dtype_of(spec), attn_implementation=ATTENTION_NAME)
+        model = AutoModelForCausalLM.from_config(config, dtype=dtype_of(spec), attn_implementation=attention)
     model.tie_weights()
     return model
 
 
-def _random_model(config: PreTrainedConfig, spec: ModelSpec, device: torch.device) -> PreTrainedModel:
+def _random_model(config: PreTrainedConfig, spec: ModelSpec, device: torch.device, attention: str) -> PreTrainedModel:
     with torch.device(device):
-        model = _empty_model(config, spec)
+        model = _empty_model(config, spec, attention)
     fill_randomly(model, spec.seed)
     return model
 
 
-def _pretrained_model(config: PreTrainedConfig, spec: ModelSpec, device: torch.device) -> PreTrainedModel:
+def _pretrained_model(
+    config: PreTrainedConfig, spec: ModelSpec, device: torch.device, attention: str
+) -> PreTrainedModel:
     from transformers import AutoModelForCausalLM
 
     register_attention()
@@ -138,7 +140,7 @@ def _pretrained_model(config: PreTrainedConfig, spec: ModelSpec, device: torch.d
             spec.name,
             config=config,
             dtype=dtype_of(spec),
-            attn_implementation=ATTENTION_NAME,
+            attn_implementation=attention,
             use_safetensors=True,
             trust_remote_code=False,
             output_loading_info=True,

@@ -75,6 +75,8 @@ def _best_of_chunk(
         bits = bits ^ (bits >> MIX[4])
         uniform = ((bits >> 9).to(tl.float32) + 0.5) * 1.1920928955078125e-07  # 2**-23: exact, as in sampling.uniform
         score = tl.div_rn(score, heat) - _log(-_log(uniform, INTERPRETED), INTERPRETED)
+    # NaN is the one number that differs from itself. It is never the best, so that the best is always an id.
+    score = tl.where(score == score, score, -float("inf"))  # noqa: PLR0124
     best, index = tl.max(score, 0, return_indices=True, return_indices_tie_break_left=True)
     at = row * tl.num_programs(1) + chunk
     tl.store(scores + at, best)

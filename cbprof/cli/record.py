@@ -1,0 +1,68 @@
+"""``cbprof record``: any program, from its start, without a change to it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cbprof.cli.ranges import parse_window
+from cbprof.errors import UsageError
+
+
+def record(
+    command: Annotated[
+        list[str], typer.Argument(help="The program and its arguments, as you would type them.", metavar="-- COMMAND")
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The trace; .gz compresses it.")] = Path("trace.json"),
+    steps: Annotated[
+        str | None, typer.Option(metavar="FIRST:LAST", help="Record only these steps of the engine.")
+    ] = None,
+    seconds: Annotated[
+        float | None, typer.Option(min=0.0, help="Record as long, from the first thing there is to record.")
+    ] = None,
+    on_signal: Annotated[
+        bool, typer.Option("--on-signal", help="Begin off; kill -USR2 PID switches on and off.")
+    ] = False,
+    cupti: Annotated[
+        bool, typer.Option("--cupti", help="torch.profiler too, while recording, into NAME.cupti.json.gz.")
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No live line.")] = False,
+) -> None:
+    """Start a program unchanged and record what is known in it: the continuous batching of transformers, engines that
+    use cbprof.Tracer, the synchronisations and graph launches of torch.cuda.
+
+    Arguments, input, output, Ctrl-C, signals and the exit code are the program's. SIGUSR2 ends a recording, and begins
+    another in NAME.2.json.
+
+    Examples:
+
+        cbprof record -- python serve.py --port 8000
+
+        cbprof record --steps 100:200 --cupti -o window.json.gz -- python serve.py
+
+        cbprof record --on-signal --seconds 5 -- python -m my.server
+    """
+    from cbprof.cli.live import live_line
+    from cbprof.record.program.launch import exit_like, launch
+    from cbprof.record.program.settings import Settings
+    from cbprof.record.program.words import last_words
+
+    if steps is not None and (seconds is not None or on_signal):
+        raise UsageError("--steps is a window of its own: leave out --seconds and --on-signal")
+    if output.is_dir() or not output.parent.is_dir():
+        raise UsageError(f"{output}: give --output the name of a file in a folder that is there")
+    settings = Settings(
+        out=str(output.absolute()),
+        folder="",
+        steps=parse_window(steps),
+        seconds=seconds,
+        on_signal=on_signal,
+        cupti=cupti,
+    )
+    with live_line(quiet=quiet) as line:
+        ended = launch(command, settings, line.processes)
+    for words in last_words(ended, settings):
+        typer.echo(f"cbprof: {words}", err=True)
+    raise typer.Exit(exit_like(ended))

@@ -1,0 +1,104 @@
+"""Inside a program that ``cbprof record`` started: wait for something to record, and record it.
+
+Until the program imports torch or a :class:`~cbprof.record.instrument.Tracer`, nothing happens here and nothing is
+loaded. From then on one thread does all that takes time: start and stop, torch.profiler, files, the status.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import signal
+import sys
+from queue import SimpleQueue
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from cbprof.record.program.import_hook import AfterImport
+from cbprof.record.program.settings import Settings
+from cbprof.record.program.status import Status
+
+if TYPE_CHECKING:
+    from cbprof.record.program.session import Session
+
+CONTINUOUS_BATCHING = "transformers.generation.continuous_batching.continuous_api"
+
+
+class Child:
+    """A recorded process. ``signals`` counts the SIGUSR2 that came before there was a session to toggle."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._session: Session | None = None
+        self._asleep_for_good = False
+        self._early: SimpleQueue[None] = SimpleQueue()
+        self._forks = 0
+        self._status = Status(pid=os.getpid(), python=sys.executable)
+
+    def begin(self) -> None:
+        """Watch for imports, the signal, forks and the exit."""
+        self._status.write(self._settings.folder)
+        signal.signal(signal.SIGUSR2, self._toggle)
+        atexit.register(self._end)
+        os.register_at_fork(after_in_parent=self._forked, after_in_child=self._forget)
+        AfterImport(
+            {
+                "torch.cuda": self._torch_is_there,
+                CONTINUOUS_BATCHING: self._transformers_is_there,
+                "cbprof.record.instrument": self._tracer_is_there,
+            }
+        ).install()
+
+    def _torch_is_there(self, module: ModuleType) -> None:
+        if session := self._wake():
+            session.watch_cuda(module)
+
+    def _transformers_is_there(self, module: ModuleType) -> None:
+        if session := self._wake():
+            session.watch_transformers()
+
+    def _tracer_is_there(self, module: ModuleType) -> None:
+        self._wake()
+
+    def _wake(self) -> Session | None:
+        """The session, begun when it is first needed. None in a forked process, or while the session is being made."""
+        if self._session is None and not self._asleep_for_good:
+            self._asleep_for_good = True  # importing the session calls us again
+            from cbprof.record.program.session import Session
+
+            self._session = Session(self._settings, self._status)
+            self._session.begin()
+            while not self._early.empty():
+                self._early.get()
+                self._session.toggle()
+        return self._session
+
+    def _toggle(self, *_: object) -> None:
+        """On the main thread, between any two instructions of it: only hand it on."""
+        if self._session is not None:
+            self._session.toggle()
+        else:
+            self._early.put(None)
+
+    def _forked(self) -> None:
+        self._forks += 1
+
+    def _forget(self) -> None:
+        """In a process forked off: it is not recorded, and says nothing."""
+        atexit.unregister(self._end)
+        signal.signal(signal.SIGUSR2, signal.SIG_DFL)
+        if self._session is not None:
+            self._session.forget()
+        self._asleep_for_good, self._session = True, None
+
+    def _end(self) -> None:
+        raised = getattr(sys, "last_value", None) is not None  # the interpreter has shown an error that nobody caught
+        status = self._session.end(complete=not raised) if self._session is not None else self._status
+        status._replace(forks=self._forks).write(self._settings.folder)
+
+
+def begin() -> None:
+    """Called when the interpreter starts."""
+    settings = Settings.from_environment()
+    if settings is not None:
+        Child(settings).begin()

@@ -1,0 +1,108 @@
+"""Start a program as if nobody watched, and stay beside it until it ends.
+
+It has the terminal, the input and the output to itself, and its exit is ours. What the terminal sends (Ctrl-C, Ctrl-\\)
+reaches both of us, since we are of one process group; what somebody sends to us alone is handed on.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from cbprof.errors import UsageError
+from cbprof.record.program.settings import Settings
+from cbprof.record.program.status import Status, read_all
+
+INJECTED = Path(__file__).parent / "inject"
+
+HANDED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+
+LOOK_S = 0.25
+"""How often the status of the program is read."""
+
+
+class Ended(NamedTuple):
+    """How a program ended: with ``code``, or by ``signal`` (0 if not). ``processes``: the Pythons in it that spoke."""
+
+    pid: int
+    code: int
+    signal: int
+    processes: tuple[Status, ...]
+
+    @property
+    def by(self) -> str:
+        """``SIGKILL``, or nothing."""
+        return signal.Signals(self.signal).name if self.signal else ""
+
+
+def launch(command: Sequence[str], settings: Settings, watch: Callable[[int, list[Status]], None]) -> Ended:
+    """Run ``command`` to its end, recorded as ``settings`` say, with a folder of its own for the statuses.
+
+    ``watch`` is given its pid and the statuses a few times a second. A ``.py`` file is run by the Python that runs us.
+    Raises :class:`UsageError` if there is no such program.
+    """
+    program = [sys.executable, *command] if command[0].endswith(".py") else list(command)
+    if shutil.which(program[0]) is None:
+        raise UsageError(f"there is no program {program[0]!r} that can be run: give one, such as -- python serve.py")
+    if program != list(command) and not Path(command[0]).is_file():
+        raise UsageError(f"{command[0]}: there is no such file")
+    with tempfile.TemporaryDirectory(prefix="cbprof-") as folder:
+        environment = _environment(settings._replace(folder=folder))
+        watched = {*HANDED_ON, signal.SIGCHLD}
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, watched)
+        try:
+            pid = os.posix_spawnp(
+                program[0],
+                program,
+                environment,
+                setsigmask=before,
+                setsigdef=[signal.SIGPIPE, signal.SIGXFSZ],  # which Python ignores, and a program inherits
+            )
+            status = _stay_beside(pid, Path(folder), watch)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        code = os.waitstatus_to_exitcode(status)
+        return Ended(pid, max(code, 0), max(-code, 0), tuple(read_all(Path(folder))))
+
+
+def _stay_beside(pid: int, folder: Path, watch: Callable[[int, list[Status]], None]) -> int:
+    """Hand on signals until the program has ended; its wait status."""
+    while True:
+        came = signal.sigtimedwait({*HANDED_ON, signal.SIGCHLD}, LOOK_S)
+        if came is not None and came.si_signo != signal.SIGCHLD and came.si_code <= 0:  # sent by a process
+            _hand_on(signal.Signals(came.si_signo), pid, folder)
+        ended, status = os.waitpid(pid, os.WNOHANG)
+        if ended:
+            return status
+        watch(pid, read_all(folder))
+
+
+def _hand_on(what: signal.Signals, pid: int, folder: Path) -> None:
+    """SIGUSR2 ends a process that does not expect it: only to one that has said that it does."""
+    if what == signal.SIGUSR2 and not any(status.pid == pid and status.has_cbprof for status in read_all(folder)):
+        return
+    os.kill(pid, what)
+
+
+def _environment(settings: Settings) -> dict[str, str]:
+    """Ours, and what makes its Pythons record."""
+    search = os.pathsep.join(filter(None, (str(INJECTED), os.environ.get("PYTHONPATH"))))
+    return {**os.environ, **settings.to_environment(), "PYTHONPATH": search}
+
+
+def exit_like(ended: Ended) -> int:
+    """The exit code to end with; does not return where the program was killed, since then we die the same death."""
+    if ended.signal:
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # one core dump is enough
+        if ended.signal not in {signal.SIGKILL, signal.SIGSTOP}:
+            signal.signal(ended.signal, signal.SIG_DFL)
+        os.kill(os.getpid(), ended.signal)
+    return ended.code

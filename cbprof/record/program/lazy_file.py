@@ -1,0 +1,91 @@
+"""A trace that becomes a file when there is something to write, under a name that no other process of the run has."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from cbprof.formats import TraceWriter
+from cbprof.record.program.settings import Settings
+from cbprof.record.program.status import claim
+from cbprof.trace import NONE, BatchPhase, Kind, Lane, RequestEvent
+
+
+class LazyFile:
+    """A :class:`~cbprof.trace.SpanSink` that becomes a file at its first span, and until then is nothing.
+
+    The first of a run is the file asked for, ``NAME.json``, whichever process it comes from; then ``NAME.2.json``.
+    ``begins`` is called when there is a file.
+    """
+
+    def __init__(self, settings: Settings, begins: Callable[[], None] = lambda: None) -> None:
+        self._settings = settings
+        self._begins = begins
+        self._writer: TraceWriter | None = None
+        self.path: Path | None = None
+        self.began_s: float | None = None
+        self.has_device_spans = False
+
+    @property
+    def part(self) -> str:
+        return "" if self._writer is None else str(self._writer.part)
+
+    def lane(self, lane: Lane) -> int:
+        self.has_device_spans |= lane.on_device
+        return self._file().lane(lane)
+
+    def span(
+        self,
+        lane_id: int,
+        kind: Kind,
+        name: str,
+        start_ns: int,
+        dur_ns: int,
+        *,
+        step: int = NONE,
+        slot: int = NONE,
+        link: int = NONE,
+        extra: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._file().span(lane_id, kind, name, start_ns, dur_ns, step=step, slot=slot, link=link, extra=extra)
+
+    def batch(self, step: int, *, tokens: int, requests: int, context: int, phase: BatchPhase) -> None:
+        self._file().batch(step, tokens=tokens, requests=requests, context=context, phase=phase)
+
+    def request(self, event: RequestEvent, request: int, time_ns: int) -> None:
+        self._file().request(event, request, time_ns)
+
+    def flush(self) -> None:
+        if self._writer is not None:
+            self._writer.flush()
+
+    def disown(self) -> None:
+        if self._writer is not None:
+            self._writer.disown()
+
+    def close(self, end: Mapping[str, Any]) -> None:
+        if self._writer is not None:
+            self._writer.close(end)
+
+    def abandon(self) -> None:
+        if self._writer is not None:
+            self._writer.abandon()
+            self._writer, self.path = None, None
+
+    def _file(self) -> TraceWriter:
+        if self._writer is None:
+            path = numbered(Path(self._settings.out), claim(self._settings.folder))
+            self._writer = TraceWriter(path, {})
+            self.path, self.began_s = path, time.monotonic()
+            self._begins()
+        return self._writer
+
+
+def numbered(path: Path, number: int) -> Path:
+    """``trace.json.gz`` is the first, ``trace.2.json.gz`` the second."""
+    if number == 1:
+        return path
+    suffix = "".join(path.suffixes[-2:]) if path.suffix == ".gz" else path.suffix
+    return path.with_name(f"{path.name.removesuffix(suffix)}.{number}{suffix}")

@@ -1,0 +1,222 @@
+"""The recordings of one process: on, off, on again, each to a file of its own."""
+
+from __future__ import annotations
+
+import atexit
+import threading
+import time
+import warnings
+from queue import Empty, SimpleQueue
+from types import ModuleType
+from typing import Any, Literal, NamedTuple
+
+from cbprof.errors import CbprofError
+from cbprof.record.clock_choice import cuda_or_host_clock
+from cbprof.record.instrument import HostTracer
+from cbprof.record.program.lazy_file import LazyFile
+from cbprof.record.program.profiler import Profiler, cuda_is_up
+from cbprof.record.program.settings import Settings
+from cbprof.record.program.status import Status
+from cbprof.record.transformers.attach import Instrumented
+from cbprof.trace import SpanSink
+
+STATUS_PERIOD_S = 0.5
+
+
+class _Order(NamedTuple):
+    """What the session's thread is to do, and whom to tell when it is done."""
+
+    what: Literal["start", "stop", "toggle", "tell", "end"]
+    done: threading.Event
+
+
+class Session:
+    """Starts and stops the recordings of a process. Its thread does the work; others give orders."""
+
+    def __init__(self, settings: Settings, status: Status) -> None:
+        self._settings = settings
+        self._status = status._replace(torch=False)
+        self._tracer = _SessionTracer(self)
+        self._profiler = Profiler() if settings.cupti else None
+        self._instrumented: Instrumented | None = None
+        self._orders: SimpleQueue[_Order] = SimpleQueue()
+        self._thread = threading.Thread(target=self._work, name="cbprof session", daemon=True)
+        self._steps_begun = 0
+        self._stopped = False
+        self._complete = True
+
+    def begin(self) -> None:
+        """Take in the tracers of the program, and record from now on unless a step or a signal is to come first."""
+        self._tracer.host()
+        self._thread.start()
+        if self._settings.steps is None and not self._settings.on_signal:
+            self._order("start")
+
+    def watch_cuda(self, module: ModuleType) -> None:
+        """torch.cuda has been imported."""
+        from cbprof.record.program.torch_cuda import wrap_cuda
+
+        self._status = self._status._replace(torch=True)
+        wrap_cuda(module, self._tracer, lambda: self._instrumented is not None and self._instrumented.under_way_here())
+
+    def watch_transformers(self) -> None:
+        """The continuous batching of transformers has been imported."""
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            self._instrumented = Instrumented(self._tracer, self.step_begins)
+        for warning in caught:
+            self._note(str(warning.message))
+
+    def step_begins(self, number: int) -> None:
+        """On an engine's thread, before the first span of a step: a window begins and ends exactly here."""
+        self._steps_begun = max(self._steps_begun, number + 1)
+        if self._settings.steps is None or self._stopped:
+            return
+        first, last = self._settings.steps
+        if number >= last:
+            self._stopped = True
+            self._order("stop")
+        elif number >= first and not self._tracer.on:
+            self._order("start")
+
+    def toggle(self) -> None:
+        """From a signal handler: wait for nothing."""
+        self._orders.put(_Order("toggle", threading.Event()))
+
+    def file_begins(self) -> None:
+        """On the drain's thread: say soon where the file is, lest the process is killed first."""
+        self._orders.put(_Order("tell", threading.Event()))
+
+    def end(self, *, complete: bool) -> Status:
+        """The process ends: finish what is being recorded, and say how it went."""
+        self._complete = complete
+        self._order("end")
+        return self._status
+
+    def forget(self) -> None:
+        """In a process forked off, which has no thread to carry anything out: no steps are waited for any more."""
+        self._stopped = True
+
+    def _order(self, what: Literal["start", "stop", "end"]) -> None:
+        order = _Order(what, threading.Event())
+        self._orders.put(order)
+        order.done.wait()
+
+    # On the session's thread ------------------------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        order = None
+        while order is None or order.what != "end":
+            try:
+                order = self._orders.get(timeout=self._until_next_look_s())
+            except Empty:
+                order = None
+            try:
+                self._carry_out(order)
+            except Exception as error:  # the program must not suffer from its recorder
+                self._note(f"the recorder failed: {error or type(error).__name__}")
+            self._tell()
+            if order is not None:
+                order.done.set()
+
+    def _carry_out(self, order: _Order | None) -> None:
+        if order is None or order.what == "tell":
+            if self._time_is_up():
+                self._stop(complete=True)
+            elif self._profiler is not None and self._tracer.on:
+                self._profiler.start_where_cuda_is_up()
+            return
+        if order.what == "toggle":
+            self._status = self._status._replace(signals=self._status.signals + 1)
+        if order.what == "start" or (order.what == "toggle" and not self._tracer.on):
+            self._start()
+        else:
+            self._stop(complete=self._complete)
+
+    def _start(self) -> None:
+        if self._profiler is not None:
+            self._profiler.start_where_cuda_is_up()
+        self._tracer.start()
+        atexit.unregister(self._tracer.close)  # it is closed here, or at the end of the process by `end`
+
+    def _stop(self, *, complete: bool) -> None:
+        if not self._tracer.on:
+            return
+        file = self._tracer.file
+        self._tracer.meta = self._describe()
+        self._status = self._status._replace(engine=str(self._tracer.meta.get("engine", "")))
+        if self._profiler is not None:
+            self._profiler.stop(None if file.path is None else file.path)
+        try:
+            recorded = self._tracer.close(complete=complete)
+        except CbprofError as error:
+            self._note(str(error))
+            recorded = None
+        finished = () if file.path is None else (str(file.path),)
+        self._status = self._status._replace(
+            files=self._status.files + finished,
+            cupti=() if self._profiler is None else tuple(self._profiler.files),
+            spans=self._status.spans + (recorded.spans if recorded else 0),
+            device_spans=self._status.device_spans or file.has_device_spans,
+        )
+
+    def _describe(self) -> dict[str, Any]:
+        """What the engines that were recorded say of themselves."""
+        meta: dict[str, Any] = {}
+        for guest in self._tracer.guests:
+            meta |= guest.meta
+        if self._instrumented is not None and self._instrumented.saw_batches:
+            meta |= self._instrumented.describe()
+        return meta
+
+    def _time_is_up(self) -> bool:
+        began_s = self._tracer.file.began_s if self._tracer.on else None
+        return (
+            self._settings.seconds is not None
+            and began_s is not None
+            and (time.monotonic() >= began_s + self._settings.seconds)
+        )
+
+    def _until_next_look_s(self) -> float:
+        seconds = self._settings.seconds
+        if seconds is None or not self._tracer.on or self._tracer.file.began_s is None:
+            return STATUS_PERIOD_S
+        return min(STATUS_PERIOD_S, max(0.0, self._tracer.file.began_s + seconds - time.monotonic()))
+
+    def _note(self, text: str) -> None:
+        self._status = self._status._replace(notes=(*self._status.notes, " ".join(text.split())))
+
+    def _tell(self) -> None:
+        recorder = self._tracer.recorder
+        activity = None if recorder is None else recorder.activity()
+        self._status = self._status._replace(
+            recording=recorder is not None,
+            cuda=cuda_is_up(),
+            steps=self._steps_begun,
+            tokens=0 if recorder is None else recorder.token_count,
+            cells=() if activity is None else activity.cells,
+            part=self._tracer.part,
+            at_s=time.monotonic(),
+        )
+        self._status.write(self._settings.folder)
+
+
+class _SessionTracer(HostTracer):
+    """The tracer whose recordings are the session's."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self.file = LazyFile(session._settings, session.file_begins)
+        super().__init__(self.file, device=cuda_or_host_clock)
+
+    @property
+    def part(self) -> str:
+        """The file being written, if there is any."""
+        return self.file.part if self.on else ""
+
+    def step_begins(self, number: int) -> None:
+        self._session.step_begins(number)
+
+    def _open(self) -> SpanSink:
+        self.file = LazyFile(self._session._settings, self._session.file_begins)
+        return self.file

@@ -1,0 +1,76 @@
+"""How a recorded process is doing: it writes, ``cbprof record`` reads. A file is replaced whole, never half there."""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+SUFFIX = ".status"
+
+
+class Status(NamedTuple):
+    """One process. ``files``: the traces it has finished; ``part``: the one it is writing.
+
+    ``engine``: whose loop was recorded, if any was. ``steps``: begun so far, recorded or not. ``tokens`` and ``cells``
+    (see :class:`~cbprof.record.live.Activity`): of the recording under way. ``notes``: what its user should know.
+    """
+
+    pid: int
+    python: str = ""
+    has_cbprof: bool = True
+    recording: bool = False
+    signals: int = 0
+    torch: bool = False
+    cuda: bool = False
+    engine: str = ""
+    steps: int = 0
+    spans: int = 0
+    device_spans: bool = False
+    tokens: int = 0
+    cells: tuple[float, ...] = ()
+    files: tuple[str, ...] = ()
+    part: str = ""
+    cupti: tuple[str, ...] = ()
+    forks: int = 0
+    notes: tuple[str, ...] = ()
+    at_s: float = 0.0
+
+    def write(self, folder: str) -> None:
+        """Replace this process's file. A folder that is gone (``cbprof record`` was killed) is no error."""
+        path = os.path.join(folder, f"{self.pid}{SUFFIX}")
+        with suppress(OSError):
+            with open(path + ".new", "w", encoding="utf-8") as file:
+                json.dump(self._asdict(), file)
+            os.replace(path + ".new", path)
+
+
+def read_all(folder: Path) -> list[Status]:
+    """The processes that have said something, by pid."""
+    found = []
+    for path in folder.glob("*" + SUFFIX):
+        with suppress(OSError, ValueError):
+            fields: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+            found.append(Status(**{key: _untouched(value) for key, value in fields.items()}))
+    return sorted(found)
+
+
+def _untouched(value: Any) -> Any:
+    """JSON makes lists of tuples."""
+    return tuple(value) if isinstance(value, list) else value
+
+
+def claim(folder: str) -> int:
+    """The number, from 1, of the next trace of the run: no two processes get the same."""
+    number = 1
+    while True:
+        try:
+            os.close(os.open(os.path.join(folder, f"trace.{number}"), os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            number += 1
+        except FileNotFoundError:  # the folder is gone, and with it whoever could be told
+            return os.getpid()
+        else:
+            return number

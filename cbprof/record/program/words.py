@@ -1,0 +1,80 @@
+"""What ``cbprof record`` says when the program has ended: where the trace is, what is missing from it, what to type."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from cbprof.record.program.launch import Ended
+from cbprof.record.program.settings import Settings
+
+
+def last_words(ended: Ended, settings: Settings) -> list[str]:
+    """One line a fact, the most important last."""
+    return [*_how_it_ended(ended), *_notes(ended), *_what_there_is(ended, settings)]
+
+
+def _how_it_ended(ended: Ended) -> Iterator[str]:
+    if ended.signal:
+        yield f"the program was ended by {ended.by}"
+    elif ended.code:
+        yield f"the program exited with {ended.code}"
+
+
+def _notes(ended: Ended) -> Iterator[str]:
+    for process in ended.processes:
+        yield from process.notes
+        if process.forks:
+            times = "once" if process.forks == 1 else f"{process.forks} times"
+            yield f"process {process.pid} forked {times}: only the parent is recorded"
+
+
+def _what_there_is(ended: Ended, settings: Settings) -> Iterator[str]:
+    files = [_shown(file) for process in ended.processes for file in process.files]
+    parts = [_shown(process.part) for process in ended.processes if process.part and Path(process.part).exists()]
+    profiles = [_shown(file) for process in ended.processes for file in process.cupti]
+    for part in parts:
+        yield f"{part} holds the recording up to then: cbprof report {part}"
+    if files:
+        yield f"wrote {' '.join(files)}"
+        if profiles:
+            yield f"and the kernels, {' '.join(profiles)}: cbprof report {profiles[0]}"
+        elif not any(process.device_spans for process in ended.processes):
+            on_cuda = any(process.cuda for process in ended.processes)
+            advice = "record again with --cupti" if on_cuda else "the program used no CUDA device"
+            yield f"it has no device spans, so idle time is unknown: {advice}"
+        yield f"see it: cbprof report {files[0]}, or cbprof plot {files[0]}"
+    elif not parts:
+        yield f"nothing was recorded: {_why_nothing(ended, settings)}"
+
+
+def _why_nothing(ended: Ended, settings: Settings) -> str:
+    """The first reason that fits."""
+    spoke = ended.processes
+    able = [process for process in spoke if process.has_cbprof]
+    steps = max((process.steps for process in spoke), default=0)
+    if not spoke:
+        return "the program started no Python, or one that ignores PYTHONPATH (python -I, -E or -S)"
+    if not able:
+        return f"its Python, {spoke[0].python}, has no cbprof: install it there"
+    if settings.on_signal and not any(process.signals for process in able):
+        return f"no SIGUSR2 came; while it runs, type: kill -USR2 {ended.pid}"
+    if settings.steps is not None and steps:
+        return f"steps {settings.steps[0]}:{settings.steps[1]} were never reached: the program made {_count(steps)}"
+    if not any(process.torch for process in able):
+        return "the program imported no torch; mark the phases of your own engine with cbprof.Tracer"
+    return (
+        "the program used neither transformers' continuous batching nor a synchronisation or graph of torch.cuda; "
+        "mark the phases of your own engine with cbprof.Tracer, or record with --cupti"
+    )
+
+
+def _count(steps: int) -> str:
+    return "1 step" if steps == 1 else f"{steps} steps"
+
+
+def _shown(path: str) -> str:
+    """Relative to where we are, if it lies there."""
+    relative = os.path.relpath(path)
+    return path if relative.startswith(os.pardir) else relative

@@ -1,0 +1,203 @@
+"""A recording under way: the drain and the thread that it runs on, from the first span to the last.
+
+::
+
+    engine's threads                          queue                 drain thread, every 0.25 s
+    enter   stamp, then start event
+    ...     the engine's work
+    leave   end event, then stamp   ->   (write, span), ...   ->   device times from the clock   ->   sink
+
+What feeds it: :class:`~cbprof.record.tracer.SpanTracer` from our own loops, :class:`~cbprof.record.instrument.Tracer`
+from anybody's code.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Self
+from weakref import WeakSet
+
+from cbprof.errors import CbprofError
+from cbprof.record.devices import Devices
+from cbprof.record.drain import DeviceLane, Drain, HostSpan, LaunchSpan
+from cbprof.record.edges import Edge
+from cbprof.record.lanes import HostLanes
+from cbprof.record.live import Activity
+from cbprof.trace import BatchPhase, RequestEvent, SpanSink
+
+DRAIN_PERIOD_S = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """What a recording holds, for its metadata. ``dropped`` counts device spans whose times never became known."""
+
+    tokens: int
+    spans: int
+    dropped: int
+    clock_error_ns: int | None
+    device_error_ns: int | None
+    edges: tuple[Edge, ...]
+
+
+class Recorder:
+    """Everything noted ends up in ``sink``.
+
+    ``now`` is the host's clock in nanoseconds, the one that the clocks of devices map to. Times in the sink count from
+    the construction of the recorder (``origin_ns``). :meth:`start` starts the thread that drains; without it everything
+    waits for :meth:`drain` or :meth:`close`. ``token_count`` is the number of tokens so far.
+
+    A request's arrival, first token and end are recorded; with ``every_token`` its other tokens too, which then make up
+    most of the file.
+
+    A process that is forked off records nothing: the recording goes on in the parent alone.
+    """
+
+    def __init__(
+        self, sink: SpanSink, *, now: Callable[[], int] = time.perf_counter_ns, every_token: bool = False
+    ) -> None:
+        self.origin_ns = now()
+        self.token_count = 0
+        self.lanes = HostLanes()
+        self.forked = False
+        self.now = now
+        self._sink = sink
+        self._drain = Drain(sink, origin_ns=self.origin_ns, every_token=every_token)
+        self.devices = Devices(self._drain)
+        self._note: Callable[[tuple[Any, ...]], None] = self._drain.queue.append
+        self._recorded: Recorded | None = None
+        self._draining = threading.Lock()
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        _UNDER_WAY.add(self)
+
+    def note_span(self, span: HostSpan) -> None:
+        """``span``, taken on the calling thread or task, is complete."""
+        self._note((self._drain.host_span, span, self.lanes.current()))
+
+    def note_launch(self, launch: LaunchSpan, goes_to: DeviceLane) -> None:
+        """``launch``, taken on the calling thread or task, is complete; what it queued may not be."""
+        self._note((self._drain.launch_span, launch, self.lanes.current(), goes_to))
+
+    def note_batch(self, step: int, tokens: int, requests: int, context: int, phase: BatchPhase) -> None:
+        """The facts of a batch; inside its ``schedule`` phase, so that the sink gets them before that span."""
+        self._note((self._drain.batch, step, tokens, requests, context, phase))
+
+    def note_arrival(self, request: int, time_ns: int) -> None:
+        """A request came at ``time_ns`` of the host's clock."""
+        self._note((self._drain.request, RequestEvent.ARRIVE, request, time_ns))
+
+    def note_tokens(self, produced: Iterable[int], finished: Iterable[int]) -> None:
+        """These requests got a token each just now; ``finished`` ended with it."""
+        produced = tuple(produced)
+        self._note((self._drain.tokens, self.now(), produced, tuple(finished)))
+        self.token_count += len(produced)
+
+    def start(self) -> Self:
+        """Start the thread that writes spans while the run goes on."""
+        self._thread = threading.Thread(target=self._keep_draining, name="cbprof drain", daemon=True)
+        self._thread.start()
+        return self
+
+    def _keep_draining(self) -> None:
+        while not self._stop.wait(DRAIN_PERIOD_S):
+            self.drain()
+
+    def drain(self, *, final: bool = False) -> None:
+        """Write what has been noted so far; with ``final``, as if nothing else were running any more.
+
+        The first error stops the recording but not the run; :meth:`close` raises it.
+        """
+        with self._draining:
+            self._drain.run(final=final)
+
+    def edges(self) -> list[Edge]:
+        """The orderings between streams that the engine asked for, as far as they have been drained."""
+        return self._drain.edges.edges()
+
+    def activity(self) -> Activity | None:
+        """How active the first device was in the last second that is known."""
+        return self._drain.activity()
+
+    @property
+    def spans(self) -> int:
+        """The number of spans written so far."""
+        return self._drain.spans
+
+    def close(self, *, patience_s: float = 5.0) -> Recorded:
+        """Write everything, waiting up to ``patience_s`` seconds for the device, and stop the drain thread.
+
+        A phase that is still open is not recorded. Raises :class:`CbprofError` if the recording failed on the way.
+        """
+        if self._recorded is None:
+            self._stop.set()
+            if self._thread is not None:
+                self._thread.join()
+            self._drain_to_the_end(patience_s)
+            errors = self._drain.errors
+            self._drain.close_clocks()
+            _UNDER_WAY.discard(self)
+            self._recorded = Recorded(
+                tokens=self.token_count,
+                spans=self._drain.spans,
+                dropped=self._drain.unresolved,
+                clock_error_ns=errors.clock_error_ns,
+                device_error_ns=errors.device_error_ns,
+                edges=tuple(self.edges()),
+            )
+        if (failure := self._drain.failure) is not None:
+            reason = (str(failure) or type(failure).__name__).splitlines()[0]
+            raise CbprofError(f"recording stopped after {self._drain.spans} spans: {reason}") from failure
+        return self._recorded
+
+    def _drain_to_the_end(self, patience_s: float) -> None:
+        self.drain(final=True)
+        delay_s = 0.001
+        while self._drain.unresolved and self._drain.failure is None and patience_s > 0:
+            time.sleep(min(delay_s, patience_s))
+            patience_s -= delay_s
+            delay_s *= 2
+            self.drain(final=True)
+
+    def _before_fork(self) -> None:
+        """Nothing may lie in a buffer that both processes would write out, nor a lock be held by a thread that only
+        one of them has."""
+        self._draining.acquire()
+        with suppress(Exception):  # a full disk is told by the drain
+            getattr(self._sink, "flush", lambda: None)()
+
+    def _after_fork(self, *, in_child: bool) -> None:
+        self._draining.release()
+        if in_child:
+            self.forked = True
+            self._note = deque[tuple[Any, ...]](maxlen=0).append
+            getattr(self._sink, "disown", lambda: None)()
+
+
+_UNDER_WAY: WeakSet[Recorder] = WeakSet()
+
+
+def _before_fork() -> None:
+    global _held  # noqa: PLW0603 - the same recorders must be let go that were held
+    _held = list(_UNDER_WAY)
+    for recorder in _held:
+        recorder._before_fork()
+
+
+def _after_fork(*, in_child: bool) -> None:
+    for recorder in _held:
+        recorder._after_fork(in_child=in_child)
+
+
+_held: list[Recorder] = []
+os.register_at_fork(
+    before=_before_fork,
+    after_in_parent=lambda: _after_fork(in_child=False),
+    after_in_child=lambda: _after_fork(in_child=True),
+)

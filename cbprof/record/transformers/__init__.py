@@ -1,0 +1,1 @@
+"""transformers' own continuous batching, recorded from outside."""
