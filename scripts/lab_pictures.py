@@ -13,6 +13,9 @@ from typing import Annotated
 import typer
 from screenshot import screenshot
 
+from cbprof.analysis.window import run_window
+from cbprof.formats import load
+
 PAGE = "index.html"
 
 
@@ -25,11 +28,20 @@ def lab_pictures(
     pictures.mkdir(parents=True, exist_ok=True)
     for page in sorted(lab.glob("*.html")):
         if page.name != PAGE:
-            screenshot(page, pictures / f"{page.stem}.png", width=width)
+            screenshot(page, pictures / f"{page.stem}.png", width=width, script=view_both(lab, page.stem))
             typer.echo(pictures / f"{page.stem}.png")
     for chart in sorted(lab.glob("*.svg")):
         draw_svg(chart, pictures / f"{chart.stem}.chart.png")
         typer.echo(pictures / f"{chart.stem}.chart.png")
+
+
+def view_both(lab: Path, name: str) -> str:
+    """JavaScript that moves the first view to where both runs of a page have steps: the middle of the shorter one."""
+    windows = [run_window(load(trace)) for trace in lab.glob(f"{name}.*.json.gz")]
+    middle = min(window.length_ns for window in windows if window is not None) // 2
+    return (
+        f"{{ const v = cbprof.view(), half = (v.end - v.start) / 2; cbprof.setView({middle} - half, {middle} + half) }}"
+    )
 
 
 def draw_svg(chart: Path, picture: Path, scale: float = 2.0) -> None:

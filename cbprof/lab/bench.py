@@ -1,0 +1,67 @@
+"""What the experiments work on: a device with two slots and three streams, and a model behind the engine's loops.
+
+On CUDA these are two things, plain integer arithmetic in a graph and a real model (:mod:`cbprof.lab.cuda`); without a
+GPU one child process plays both (:mod:`cbprof.lab.host`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from cbprof.engine.config import EngineConfig
+from cbprof.engine.devices.base import Device, Event, Program, SlotBuffers, Stream, Streams
+from cbprof.record.clock import DeviceClock
+
+SLOTS = 2
+
+
+class BareDevice(Protocol):
+    """What an experiment on bare streams uses of a device: see :class:`~cbprof.engine.devices.base.Device`.
+
+    ``step`` churns a slot's whole input (:mod:`cbprof.lab.arithmetic`).
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def evidence(self) -> str: ...
+
+    @property
+    def slots(self) -> Sequence[SlotBuffers]: ...
+
+    def streams(self, *, separate: bool) -> Streams: ...
+
+    def event(self, name: str) -> Event: ...
+
+    def run(self, program: Program, slot: int, stream: Stream, bucket: int = 0) -> None: ...
+
+    def synchronize(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class Server:
+    """A device with a model on it, the limits of the engine there, and how much to serve to see something."""
+
+    config: EngineConfig
+    device: Device
+    vocab_size: int
+    new_tokens: int
+
+
+class Bench(Protocol):
+    """A place to experiment."""
+
+    @property
+    def device(self) -> BareDevice: ...
+
+    @property
+    def server(self) -> Server:
+        """Made at the first call."""
+
+    def clock(self) -> DeviceClock:
+        """A new clock of the device, for one recording."""
+
+    def close(self) -> None: ...

@@ -1,0 +1,166 @@
+"""The parts of ``cbprof record`` by themselves: the import hook, settings, statuses, names of files, last words."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from cbprof.record.instrument import Tracer
+from cbprof.record.program.import_hook import AfterImport
+from cbprof.record.program.launch import Ended
+from cbprof.record.program.lazy_file import LazyFile, numbered
+from cbprof.record.program.settings import Settings
+from cbprof.record.program.status import Status, claim, read_all
+from cbprof.record.program.torch_cuda import wrap_cuda
+from cbprof.record.program.words import last_words
+from cbprof.trace import TraceBuilder
+
+
+@pytest.fixture
+def hook(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Notes the modules of which the hook tells."""
+    told: list[str] = []
+    names = ("made_up", "made_up.inner", "json", "never")
+    finder = AfterImport({name: lambda module: told.append(module.__name__) for name in names})
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    finder.install()
+    return told
+
+
+def test_imports_are_told_once_when_they_are_done(
+    hook: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert hook == ["json"], "it is loaded already"
+    (tmp_path / "made_up").mkdir()
+    (tmp_path / "made_up" / "__init__.py").write_text("done = 1")
+    (tmp_path / "made_up" / "inner.py").write_text("import made_up\nassert made_up.done")
+    monkeypatch.syspath_prepend(tmp_path)
+    import made_up  # type: ignore[import-not-found]
+    import made_up.inner  # type: ignore[import-not-found]
+
+    assert hook == ["json", "made_up", "made_up.inner"]
+    assert made_up.__spec__.loader is made_up.__loader__
+    del sys.modules["made_up.inner"]
+    import made_up.inner
+
+    assert hook == ["json", "made_up", "made_up.inner"]
+    with pytest.raises(ModuleNotFoundError):
+        import never  # type: ignore[import-not-found]  # noqa: F401
+    for name in ("made_up", "made_up.inner"):
+        del sys.modules[name]
+
+
+def test_settings_survive_the_environment() -> None:
+    settings = Settings("/t.json", "/f", (3, 5), 1.5, on_signal=True, cupti=True)
+    assert Settings.from_environment(settings.to_environment()) == settings
+    assert Settings.from_environment(Settings("/t.json", "/f").to_environment()) == Settings("/t.json", "/f")
+    assert Settings.from_environment({}) is None
+
+
+def test_statuses_are_read_whole_or_not_at_all(tmp_path: Path) -> None:
+    status = Status(7, recording=True, cells=(0.5, 1.0), files=("a", "b"), notes=("n",))
+    status.write(str(tmp_path))
+    Status(3).write(str(tmp_path))
+    (tmp_path / "9.status").write_text('{"pid"')
+    assert read_all(tmp_path) == [Status(3), status]
+    Status(3).write(str(tmp_path / "gone"))
+
+
+def test_every_trace_of_a_run_has_a_name_of_its_own(tmp_path: Path) -> None:
+    assert [claim(str(tmp_path)) for _ in range(3)] == [1, 2, 3]
+    names = [numbered(Path("/a/b.json.gz"), number).name for number in (1, 2)]
+    assert names == ["b.json.gz", "b.2.json.gz"]
+    assert numbered(Path("/a/b.json"), 3).name == "b.3.json"
+    assert numbered(Path("/a/b"), 2).name == "b.2"
+
+
+def test_a_file_is_begun_at_the_first_span(tmp_path: Path) -> None:
+    settings = Settings(str(tmp_path / "t.json"), str(tmp_path))
+    for recorded, files in ((False, []), (True, ["t.json", "trace.1"])):
+        file = LazyFile(settings)
+        tracer = Tracer(file).start()
+        if recorded:
+            with tracer.cpu("schedule"):
+                pass
+        tracer.close()
+        assert sorted(path.name for path in tmp_path.iterdir()) == files
+        assert file.has_device_spans is False
+
+
+class FakeCuda(ModuleType):
+    def __init__(self) -> None:
+        super().__init__("torch.cuda")
+        self.synchronize = lambda device=None: device
+        self.Stream = type("Stream", (), {"synchronize": lambda self: None})
+
+
+def test_calls_that_a_phase_covers_are_not_told_twice() -> None:
+    cuda, sink, covered = FakeCuda(), TraceBuilder(), [False]
+    before = cuda.synchronize
+    tracer = Tracer(sink)
+    wrappings = wrap_cuda(cuda, tracer, lambda: covered[0])
+    assert cuda.synchronize(device=3) == 3  # off
+    tracer.start()
+    cuda.synchronize()
+    covered[0] = True
+    cuda.Stream().synchronize()
+    tracer.close()
+    assert sink.build().names == ("cudaDeviceSynchronize",)
+    wrappings.undo()
+    assert cuda.synchronize is before
+
+
+def ended(*processes: Status, **how: Any) -> Ended:
+    return Ended(**{"pid": 7, "code": 0, "signal": 0, **how}, processes=processes)
+
+
+RECORDED = Status(7, files=("t.json",), device_spans=True, torch=True)
+ASKED = Settings("/t.json", "/f")
+
+
+@pytest.mark.parametrize(
+    ("what", "asked", "said"),
+    [
+        (ended(RECORDED), ASKED, ["wrote t.json", "see it: cbprof report t.json, or cbprof plot t.json"]),
+        (
+            ended(RECORDED._replace(cupti=("t.cupti.json.gz",), device_spans=False)),
+            ASKED,
+            [
+                "wrote t.json",
+                "and the kernels, t.cupti.json.gz: cbprof report t.cupti.json.gz",
+                "see it: cbprof report t.json, or cbprof plot t.json",
+            ],
+        ),
+        (
+            ended(RECORDED, Status(8, files=("t.2.json",), notes=("transformers 6 has no x",), forks=2)),
+            ASKED,
+            [
+                "transformers 6 has no x",
+                "process 8 forked 2 times: only the parent is recorded",
+                "wrote t.json t.2.json",
+                "see it: cbprof report t.json, or cbprof plot t.json",
+            ],
+        ),
+        (
+            ended(Status(7, torch=True), code=4),
+            ASKED,
+            [
+                "the program exited with 4",
+                "nothing was recorded: the program used neither transformers' continuous batching nor a "
+                "synchronisation or graph of torch.cuda; mark the phases of your own engine with cbprof.Tracer, or "
+                "record with --cupti",
+            ],
+        ),
+        (
+            ended(Status(7, steps=1, torch=True)),
+            ASKED._replace(steps=(5, 6)),
+            ["nothing was recorded: steps 5:6 were never reached: the program made 1 step"],
+        ),
+    ],
+)
+def test_last_words(what: Ended, asked: Settings, said: list[str]) -> None:
+    assert last_words(what, asked) == said
