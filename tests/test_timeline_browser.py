@@ -3,34 +3,23 @@
 from __future__ import annotations
 
 import json
-import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from browsing import IN_A_BROWSER, Visit
 from timeline_samples import HOSTILE_NAMES, MS, hostile_trace, steady_trace, two_device_trace
 
+from cbprof.analysis.summary import summarize
 from cbprof.formats import load
+from cbprof.render.page import fill, viewer_parts
+from cbprof.render.scene import scene
 from cbprof.render.theme import STATES
 from cbprof.render.timeline import timeline_html
 from cbprof.trace import Kind, Lane, Trace, TraceBuilder
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-
-CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
-ARGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(CHROMIUM is None, reason="no chromium or google-chrome on the PATH"),
-]
+pytestmark = IN_A_BROWSER
 
 REAL = Path(__file__).parents[1].parent / "shared" / "traces" / "h200_transformers"
 GUTTER = 104  # CSS pixels left of the lanes
@@ -68,38 +57,14 @@ COUNT = """
 Open = Callable[..., "sync_api.Page"]
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[sync_api.Browser]:
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGS)
-        yield browser
-        browser.close()
-
-
 @pytest.fixture
-def show(browser: sync_api.Browser, tmp_path: Path) -> Iterator[Open]:
-    """Opens traces in pages; at the end none of them may have complained or asked for anything."""
-    problems: list[str] = []
-    contexts = []
+def show(visit: Visit) -> Open:
+    """Opens the timeline of traces in a page."""
 
-    def show(trace: Trace, other: Trace | None = None, *, width: int = 1400, **options: object) -> sync_api.Page:
-        context = browser.new_context(viewport={"width": width, "height": 800}, **options)
-        contexts.append(context)
-        page = context.new_page()
-        file = tmp_path / f"{len(contexts)}.html"
-        file.write_text(timeline_html(trace, other=other), encoding="utf-8")
-        page.on("console", lambda message: problems.append(f"console: {message.text}"))
-        page.on("pageerror", lambda error: problems.append(f"error: {error}"))
-        page.on("request", lambda request: problems.append(f"request: {request.url}"))
-        page.goto(file.as_uri())
-        page.evaluate("cbprof.ready")
-        problems[:] = [each for each in problems if each != f"request: {file.as_uri()}"]
-        return page
+    def show(trace: Trace, other: Trace | None = None, **options: object) -> sync_api.Page:
+        return visit(timeline_html(trace, other=other), **options)
 
-    yield show
-    for context in contexts:
-        context.close()
-    assert problems == []
+    return show
 
 
 def colors(page: sync_api.Page, canvas: str, left: int = GUTTER) -> dict[str, float]:
@@ -317,6 +282,99 @@ def test_each_device_has_a_lane(show: Open) -> None:
     assert page.locator(".shares tbody th").all_inner_texts()[::2] == ["GPU 0, this view", "GPU 1, this view"]
     assert green(page, "overview") == pytest.approx(50, abs=0.3)
     assert page.evaluate("cbprof.shares(0, 1).overlap") == 1
+
+
+def test_gaps_are_coloured_by_blame_on_demand(show: Open) -> None:
+    trace = steady_trace(1000)
+    page = show(trace)
+    page.evaluate("cbprof.setView(0, 1e15)")
+    green_by_state = green(page, "overview")
+    page.keyboard.press("b")
+    assert page.locator('[data-action="blame"]').get_attribute("aria-pressed") == "true"
+    assert page.locator(".shares thead th").all_inner_texts()[:3] == ["overlap", "GPU only", "schedule"]
+    assert green(page, "overview") == pytest.approx(green_by_state, abs=0.01)
+    shares = page.evaluate("cbprof.blame()")
+    blame = {cause.label: cause.ns for cause in summarize(trace).devices[0].blame.totals()}
+    assert shares["schedule"] == pytest.approx(blame["schedule"] / 9999.5e6)
+    assert sum(shares.values()) == pytest.approx(1)
+    assert 1 - shares["overlap"] - shares["GPU only"] == pytest.approx(sum(blame.values()) / 9999.5e6)
+    page.evaluate("cbprof.goToStep(41)")
+    assert "duration\t1.500 ms" in hover(page, "schedule", 410.7 * MS)
+    page.keyboard.press("b")
+    assert page.locator(".shares thead th").all_inner_texts()[:3] == ["overlap", "GPU only", "CPU only"]
+
+
+def test_a_step_is_laid_over_the_same_step_of_the_other_run(show: Open) -> None:
+    later = TraceBuilder()  # as the steady run, but its steps take 12 ms
+    for step in range(60):
+        later.span(later.lane(Lane("engine")), Kind.CPU_WORK, "launch", step * 12 * MS, MS, step=step)
+        later.span(later.lane(Lane("compute", 0)), Kind.GPU_COMPUTE, "compute", step * 12 * MS + MS, 11 * MS, step=step)
+    page = show(steady_trace(100), later.build())
+    page.evaluate("cbprof.goToStep(41)")
+    page.keyboard.press("l")
+    view = [page.evaluate(f"cbprof.viewOf({run})") for run in (0, 1)]
+    assert view[1]["start"] - view[0]["start"] == 41 * 2 * MS
+    page.keyboard.press("n")
+    moved = page.evaluate(
+        "new Promise(done => requestAnimationFrame(() => done([cbprof.viewOf(0), cbprof.viewOf(1)])))"
+    )
+    assert moved[1]["start"] - moved[0]["start"] == 42 * 2 * MS
+    page.evaluate("cbprof.goToStep(90)")  # the other run has no such step
+    assert page.evaluate("cbprof.viewOf(1)") == page.evaluate("cbprof.viewOf(0)")
+    page.keyboard.press("l")
+    assert page.evaluate("cbprof.viewOf(1)") == page.evaluate("cbprof.view()")
+
+
+def test_a_deep_stack_is_cut_and_says_so(show: Open) -> None:
+    builder = TraceBuilder()
+    for depth in range(30):
+        builder.span(
+            builder.lane(Lane("python")), Kind.CPU_WORK, f"frame {depth}", depth * MS, (100 - 2 * depth) * MS, step=0
+        )
+    builder.span(builder.lane(Lane("compute", 0)), Kind.GPU_COMPUTE, "compute", 0, 100 * MS, step=0)
+    page = show(builder.build())
+    height = "document.querySelector('.detail').clientHeight"
+    short = page.evaluate(height)
+    page.keyboard.press("e")
+    assert page.evaluate(height) == short + 22 * 25
+    hover(page, "frame 14", 50 * MS)
+    page.keyboard.press("e")
+    assert page.evaluate(height) == short
+
+
+def test_help_tells_patterns_and_keys(show: Open) -> None:
+    page = show(steady_trace(30))
+    page.keyboard.press("?")
+    assert page.locator("#help").is_visible()
+    assert "the GPU waits for the CPU" in page.locator("#help").inner_text()
+    view = page.evaluate("cbprof.view()")
+    page.keyboard.press("w")
+    assert page.evaluate("cbprof.view()") == view
+    page.keyboard.press("Escape")
+    assert page.locator("#help").is_hidden()
+
+
+def test_a_run_too_long_for_all_its_spans_is_as_green_and_opens_on_single_spans(
+    visit: Visit,
+) -> None:
+    page = visit(fill("timeline.html", title="", **viewer_parts([scene(steady_trace(12345))], most_spans=7000)))
+    assert green(page, "overview") == pytest.approx(69, abs=0.3)
+    assert page.evaluate("cbprof.shares()") == pytest.approx(
+        {"overlap": 0.02, "gpu_only": 0.67, "cpu_only": 0.24, "neither": 0.07}, abs=0.03
+    )
+    middle = page.evaluate("(cbprof.view().start + cbprof.view().end) / 2")
+    hover(page, "compute", middle // (10 * MS) * 10 * MS + 4 * MS)
+    for start, end in ((0, 1e15), (1.01e10, 1.02e10), (3e10, 9e10)):
+        page.evaluate(f"cbprof.setView({start}, {end})")
+        assert green(page, "detail") == pytest.approx(active(page), abs=0.4)
+        assert "stretches marked" in page.locator("#readout").inner_text()
+    assert "spans in this pixel" in hover(page, "wait", 6e10)
+    page.evaluate("cbprof.goToStep(12340)")
+    hover(page, "step\t12,340", 123_404 * MS)
+    page.keyboard.press("g")
+    page.keyboard.type("1500")
+    page.keyboard.press("Enter")
+    assert "holds only the steps" in page.locator("#message").inner_text()
 
 
 ONE = [(0, Kind.GPU_COMPUTE, "compute", 0, 5 * MS, -1)]

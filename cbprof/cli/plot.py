@@ -1,13 +1,19 @@
-"""``cbprof plot``: the timeline of a trace, as a web page of one file."""
+"""``cbprof plot``: pictures of a trace, or of two on one time axis."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cbprof.errors import UsageError
+
+if TYPE_CHECKING:
+    from cbprof.trace import Trace
+
+PAGES = (".html", ".htm")
+IMAGES = (".png", ".svg", ".pdf")
 
 
 def plot(
@@ -15,28 +21,57 @@ def plot(
         list[Path], typer.Argument(help="One trace, or two to lay one below the other.", metavar="TRACE")
     ],
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="The page to write. [default: beside the trace, .html]")
+        Path | None,
+        typer.Option("--output", "-o", help="NAME.html, .png, .svg or .pdf. [default: beside the trace, .html]"),
     ] = None,
-    open_page: Annotated[bool, typer.Option("--open/--no-open", help="Show it in the browser.")] = True,
+    width: Annotated[
+        str | None, typer.Option(help="Of a .png, .svg or .pdf: 7in, 180mm or 1400px. [default: 7in]")
+    ] = None,
+    term: Annotated[bool, typer.Option("--term", help="Draw in the terminal, as wide as it is.")] = False,
+    open_page: Annotated[bool, typer.Option("--open/--no-open", help="Show the page in the browser.")] = True,
 ) -> None:
-    """Draw when the GPU worked and when it waited: an interactive page in one file, which works offline.
+    """Draw when the GPU worked and when it waited: an interactive page that works offline, an image, or text.
+
+    Images need matplotlib: `pip install 'cbprof[image]'`.
 
     Examples:
 
         cbprof plot trace.json
 
         cbprof plot trace.sync.json trace.async.json -o timeline.html --no-open
+
+        cbprof plot trace.json -o figure.pdf --width 7in
+
+        cbprof plot trace.json --term
     """
     from cbprof.formats import load
-    from cbprof.render.timeline import write_timeline
 
     if len(traces) > 2:
         raise UsageError(f"{len(traces)} traces were given: plot takes one, or two to compare")
-    page = output or _page_beside(traces)
-    if page.suffix.lower() not in {".html", ".htm"}:
-        raise UsageError(f"{page}: only .html pages can be written so far: choose a name that ends in .html")
+    picture = output or _page_beside(traces)
+    suffix = picture.suffix.lower()
+    if suffix not in PAGES + IMAGES:
+        raise UsageError(f"{picture}: choose a name that ends in {', '.join((PAGES[0], *IMAGES))}, or --term")
+    if width is not None and suffix not in IMAGES:
+        raise UsageError("--width is for images: give -o a name that ends in .png, .svg or .pdf")
     loaded = [load(trace) for trace in traces]
-    write_timeline(loaded[0], page, other=loaded[1] if len(loaded) > 1 else None)
+    if term:
+        from cbprof.render.terminal import print_plot
+
+        print_plot(loaded)
+    elif suffix in IMAGES:
+        from cbprof.render.static import DEFAULT_WIDTH, parse_width, write_static
+
+        write_static(loaded, picture, width_in=DEFAULT_WIDTH if width is None else parse_width(width))
+        typer.echo(f"wrote {picture}")
+    else:
+        _write_page(loaded, picture, open_page=open_page)
+
+
+def _write_page(traces: list[Trace], page: Path, *, open_page: bool) -> None:
+    from cbprof.render.timeline import write_timeline
+
+    write_timeline(traces[0], page, other=traces[1] if len(traces) > 1 else None)
     typer.echo(f"wrote {page}")
     if open_page:
         import webbrowser

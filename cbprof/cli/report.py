@@ -94,6 +94,8 @@ def report(
     from cbprof.formats import load
 
     if output is not None:
+        if steps or skip or window or activity or json or csv:
+            raise UsageError("-o writes a page of whole runs: leave out --steps, --skip, --window, --json and the like")
         _write_page(traces, output)
         return
     figures = partial(

@@ -22,10 +22,11 @@ from cbprof.render import compare as comparison_sheets
 from cbprof.render import sheets as summary_sheets
 from cbprof.render.numbers import count, duration, percent, ratio
 from cbprof.render.sheet import Sheet
-from cbprof.trace import BATCH_PHASES
+from cbprof.trace import BATCH_PHASES, Trace
 
 if TYPE_CHECKING:
     import pandas as pd
+    from plotly.graph_objects import Figure
 
 ROWS_SHOWN = 10
 
@@ -109,6 +110,12 @@ class GapsView(_View):
     def sheets(self) -> Iterable[Sheet]:
         return [summary_sheets.gap_lengths(device) for device in self.full.devices if device.idle_ns is not None]
 
+    def plot(self) -> Figure:
+        """Idle time by the length of the gap and by cause."""
+        from cbprof.render.charts import gap_chart
+
+        return gap_chart(self.full)
+
     def __repr__(self) -> str:
         return f"{sum(len(device.gaps) for device in self.full.devices):,} gaps"
 
@@ -170,9 +177,10 @@ class StepsView(_View):
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class PredictionView(_View):
-    """What the async order, or a change, would bring. ``full.trace`` is the predicted run."""
+    """What the async order, or a change, would bring to ``measured``. ``full.trace`` is the predicted run."""
 
     full: Prediction
+    measured: Trace
 
     def sheets(self) -> Iterable[Sheet]:
         found = self.full
@@ -183,6 +191,12 @@ class PredictionView(_View):
             ("steps held up by the host", "", count(len(found.host_bound_steps))),
         ]
         return [Sheet(("", f"measured {found.measured_mode or 'run'}", "predicted"), rows, "", found.notes)]
+
+    def plot(self, afterwards: Trace | None = None) -> Figure:
+        """Time of each step as measured, as predicted, and as measured ``afterwards``, if the change was made."""
+        from cbprof.render.step_charts import prediction_chart
+
+        return prediction_chart(self.full, self.measured, afterwards)
 
     def __repr__(self) -> str:
         return f"predicted {duration(self.full.predicted_wall_ns)}, {ratio(self.full.speedup)} as fast as measured"
@@ -206,6 +220,13 @@ class ComparisonView(_View):
             comparison_sheets.differences(self.full),
             comparison_sheets.phases(self.full),
         )
+
+    def plot(self) -> Figure:
+        """The states of both runs, as shares of their time."""
+        from cbprof.render.charts import states_chart
+
+        names = self.names if self.names[0] != self.names[1] else ("before", "after")
+        return states_chart(dict(zip(names, (self.full.before, self.full.after), strict=True)))
 
     def __repr__(self) -> str:
         change = "unknown" if self.full.slower is None else comparison_sheets.interval(self.full.slower)

@@ -12,6 +12,7 @@ function applyTheme(viewer) {
 function connect(viewer) {
   const field = document.getElementById("step");
   const message = document.getElementById("message");
+  const help = document.getElementById("help");
   const hasSteps = viewer.runs[0].stepOrder.length > 0;
   document.querySelector("nav").hidden = viewer.runs.every((run) => !run.spans.start.length);
   const actions = {
@@ -29,6 +30,23 @@ function connect(viewer) {
       document.querySelector('[data-action="arrows"]').setAttribute("aria-pressed", viewer.arrows);
       viewer.drawOverlays();
     },
+    blame: () => {
+      viewer.byBlame = !viewer.byBlame;
+      document.querySelector('[data-action="blame"]').setAttribute("aria-pressed", viewer.byBlame);
+      for (const panel of viewer.panels) panel.renewTable();
+      viewer.redraw();
+    },
+    align: () => {
+      viewer.aligned = !viewer.aligned;
+      document.querySelector('[data-action="align"]').setAttribute("aria-pressed", viewer.aligned);
+      viewer.align(viewer.stepInView);
+      viewer.drawView();
+    },
+    deep: () => {
+      viewer.deep = !viewer.deep;
+      viewer.drawView();
+    },
+    help: () => (help.open ? help.close() : help.showModal()),
     theme: () => {
       chosenTheme = document.documentElement.dataset.theme === "dark" ? "light" : "dark";
       applyTheme(viewer);
@@ -36,13 +54,22 @@ function connect(viewer) {
   };
   const keys = {
     ArrowLeft: "left", a: "left", ArrowRight: "right", d: "right", w: "in", "+": "in", "=": "in", s: "out", "-": "out",
-    0: "all", 1: "one", n: "next", p: "previous", g: "search", "/": "search", f: "arrows", t: "theme",
+    0: "all", 1: "one", n: "next", p: "previous", g: "search", "/": "search", f: "arrows", b: "blame", l: "align", e: "deep", t: "theme",
+    "?": "help",
+  };
+  const possible = {
+    one: hasSteps,
+    next: hasSteps,
+    previous: hasSteps,
+    blame: viewer.runs.some((run) => run.devices.some((device) => device.byBlame)),
+    align: viewer.runs.filter((run) => run.stepOrder.length).length > 1,
   };
 
   for (const button of document.querySelectorAll("[data-action]")) {
     const { action } = button.dataset;
     button.addEventListener("click", actions[action]);
-    if (["one", "next", "previous"].includes(action)) button.disabled = !hasSteps;
+    button.disabled = possible[action] === false;
+    if (action === "align") button.hidden = button.disabled;
   }
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
@@ -51,7 +78,7 @@ function connect(viewer) {
       return;
     }
     const action = keys[event.key.length === 1 ? event.key.toLowerCase() : event.key];
-    if (!action) return;
+    if (!action || possible[action] === false || (help.open && action !== "help")) return;
     event.preventDefault();
     actions[action]();
   });
@@ -61,9 +88,10 @@ function connect(viewer) {
     event.preventDefault();
     const step = Number(field.value.replaceAll(",", "").trim() || NaN);
     const found = viewer.goToStep(step);
-    const { step: steps } = viewer.runs[0].steps;
-    const known = `${steps[0]} to ${steps[steps.length - 1]}`;
-    message.textContent = found ? "" : `No step “${field.value.slice(0, 20)}”: this run has ${known}.`;
+    const { steps, coarse } = viewer.runs[0];
+    const known = `this run has ${steps.step[0]} to ${steps.step[steps.step.length - 1]}`;
+    const why = coarse ? "this page holds only the steps of the stretches marked below the strip" : known;
+    message.textContent = found ? "" : `No step “${field.value.slice(0, 20)}”: ${why}.`;
     if (found) field.blur();
   });
 
@@ -74,6 +102,7 @@ function connect(viewer) {
     const words = [rangeText([start, end]), durationText(end - start)];
     if (shown.length === 1) words.push(`step ${countText(shown[0])}`);
     if (shown.length > 1) words.push(`steps ${countText(shown[0])} to ${countText(shown[shown.length - 1])}`);
+    if (!viewer.runs[0].knows(start, end)) words.push("single spans: in the stretches marked below the strip");
     readout.textContent = words.join(" · ");
   };
   viewer.onView();
@@ -117,6 +146,14 @@ const ready = main().then((viewer) => {
       return found;
     },
     arrows: () => viewer.arrows,
+    blame: (run = 0, device = 0) => {
+      const { start, end } = viewer.viewOf(viewer.runs[run]);
+      const shown = viewer.runs[run].devices[device];
+      const names = shown.partition(true).layers.map(({ key, name }) => [key, name]);
+      const shares = shown.shares(start, end, true);
+      return Object.fromEntries(names.map(([key, name]) => [name, shares[key]]));
+    },
+    viewOf: (run) => viewer.viewOf(viewer.runs[run]),
   });
 });
 window.cbprof = { ready };

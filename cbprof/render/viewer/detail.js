@@ -3,6 +3,7 @@
 const LANE = { axis: 22, gap: 9, streamGap: 3, caption: 15, end: 4 };
 const ALONE = { states: 56, row: 24 }; // heights in CSS pixels, where the page shows one run
 const PAIRED = { states: 44, row: 20 };
+const MOST_ROWS = 8; // of a host lane, unless all of a deep stack is asked for
 const ARROW_ROOM = 40; // CSS pixels that a step needs for its arrows to be told apart
 
 class Detail {
@@ -22,16 +23,19 @@ class Detail {
       if (narrow) this.items.push({ caption: detail ? `${name} · ${detail}` : name, top, height: LANE.caption });
       if (narrow) top += LANE.caption;
     };
-    for (const states of this.run.devices) {
-      const name = many ? `GPU ${states.device}` : "GPU";
+    for (const device of this.run.devices) {
+      const name = many ? `GPU ${device.device}` : "GPU";
       caption(name, "");
-      this.items.push({ states, name, detail: "", top, height: heights.states });
+      this.items.push({ device, name, detail: "", top, height: heights.states });
       top += heights.states + LANE.gap;
     }
-    for (const { name, device, rows } of this.run.lanes) {
+    const known = this.run.knows(this.view.start, this.view.end);
+    for (const { name, device, rows: all, coarse } of this.run.lanes) {
       const stream = device >= 0;
+      const rows = !known ? [coarse] : this.viewer.deep ? all : all.slice(0, MOST_ROWS);
       const title = stream ? name : "CPU";
-      const detail = stream ? (many ? `GPU ${device}` : "") : name;
+      const deeper = known && all.length > rows.length ? `+${all.length - rows.length} deeper (E)` : "";
+      const detail = stream ? (many ? `GPU ${device}` : "") : deeper || name;
       caption(title, detail);
       rows.forEach((row, depth) => {
         const heading = depth === 0 ? { name: title, detail, rows: rows.length } : {};
@@ -43,16 +47,21 @@ class Detail {
     this.height = top + LANE.end;
   }
 
+  /** The stretch in view, in this run's time. */
+  get view() {
+    return this.viewer.viewOf(this.run);
+  }
+
   drawData(inks) {
     this.#layout();
     this.plot.reset(this.height);
     const surface = this.plot.data;
-    const { start, end } = this.viewer.view;
+    const { start, end } = this.view;
     const gutter = surface.px(this.plot.gutter);
     this.scale = new Scale(gutter, surface.width - gutter, start, end);
     paintAxis(surface, inks, this.scale, 0, surface.px(LANE.axis - 4), surface.height);
     for (const item of this.items) this.#drawItem(surface, inks, item);
-    const first = this.items.find((item) => item.states || item.row);
+    const first = this.items.find((item) => item.device || item.row);
     if (first) paintEnd(surface, inks, this.scale, surface.px(first.top), surface.px(first.height), this.run.length);
   }
 
@@ -65,7 +74,10 @@ class Detail {
       surface.ctx.fillText(item.caption.slice(0, 60), 0, top + height / 2);
       return;
     }
-    if (item.states) paintLayers(surface, inks, this.scale, top, height, item.states.layers);
+    if (item.device) {
+      const layers = item.device.layers(this.scale.start, this.scale.end, this.viewer.byBlame);
+      paintLayers(surface, inks, this.scale, top, height, layers);
+    }
     if (item.row) paintRow(surface, inks, this.scale, top, height, item.row);
     if (item.name && this.plot.gutter) {
       const below = item.rows > 1;
@@ -76,12 +88,13 @@ class Detail {
   drawOverlay(inks) {
     const surface = this.plot.overlay;
     const { ctx } = surface;
-    ctx.clearRect(0, 0, surface.width, surface.height);
-    for (const item of this.items) if (item.states) this.#labelStates(surface, inks, item);
-    if (this.viewer.arrows) this.#drawArrows(surface, inks);
+    surface.wipe();
+    const known = this.run.knows(this.scale.start, this.scale.end);
+    for (const item of this.items) if (item.device && known) this.#labelPieces(surface, inks, item);
+    if (this.viewer.arrows && known) this.#drawArrows(surface, inks);
     const step = this.viewer.markedStep;
     if (step >= 0) for (const item of this.items) if (item.row) this.#outline(surface, inks, item, step);
-    const { pointer } = this.viewer;
+    const pointer = this.viewer.pointerOf(this.run);
     if (pointer !== null && pointer >= this.scale.start && pointer <= this.scale.end) {
       ctx.fillStyle = inks.css("cross");
       ctx.fillRect(Math.round(this.scale.x(pointer)), surface.px(LANE.axis - 4), 1, surface.height);
@@ -89,16 +102,17 @@ class Detail {
   }
 
   /** How long each state lasts, written on the overlay so that the lane below stays exact. */
-  #labelStates(surface, inks, { states, top, height }) {
-    const first = Math.max(0, lastAtOrBefore(states.starts, this.scale.start));
-    const last = lastAtOrBefore(states.starts, this.scale.end) + 1;
+  #labelPieces(surface, inks, { device, top, height }) {
+    const { starts, ends, codes, layers } = device.partition(this.viewer.byBlame);
+    const first = Math.max(0, lastAtOrBefore(starts, this.scale.start));
+    const last = lastAtOrBefore(starts, this.scale.end) + 1;
     surface.font(11.5, 600);
     for (let i = first; i < last; i++) {
-      const left = this.scale.clamp(this.scale.x(states.starts[i]));
-      const right = this.scale.clamp(this.scale.x(states.ends[i]));
-      if (right - left < surface.px(30)) continue;
-      const { name, style } = states.layers[states.state[i]];
-      const length = durationText(states.ends[i] - states.starts[i]);
+      const left = this.scale.clamp(this.scale.x(starts[i]));
+      const right = this.scale.clamp(this.scale.x(ends[i]));
+      if (right - left < surface.px(30) || !layers[codes[i]]) continue;
+      const { name, style } = layers[codes[i]];
+      const length = durationText(ends[i] - starts[i]);
       const middle = surface.px(top + height / 2);
       paintLabel(surface, inks, style, left, right, middle, [`${name} ${length}`, length], { cut: false });
     }
@@ -183,14 +197,14 @@ class Detail {
       const found = this.hit(place(event).x, place(event).y);
       const step = found && found.span >= 0 ? this.run.spans.step[found.span] : -1;
       if (step >= 0) this.viewer.goToStep(step, this.run);
-      else this.viewer.zoom(0.5, timeAt(place(event).x));
+      else this.viewer.zoom(0.5, timeAt(place(event).x), this.run);
     });
-    canvas.addEventListener("wheel", (event) => this.viewer.wheel(event, timeAt(place(event).x)), { passive: false });
+    canvas.addEventListener("wheel", (event) => this.viewer.wheel(event, timeAt(place(event).x), this.run), { passive: false });
   }
 
   /** Two fingers: what is under each finger stays under it. */
   #pinch(before, now, still) {
     const spread = Math.abs(before.x - still.x) / Math.max(1, Math.abs(now.x - still.x));
-    this.viewer.zoom(Math.max(0.5, Math.min(2, spread)), this.scale.t(still.x * this.plot.data.scale));
+    this.viewer.zoom(Math.max(0.5, Math.min(2, spread)), this.scale.t(still.x * this.plot.data.scale), this.run);
   }
 }

@@ -20,7 +20,8 @@ class Overview {
     this.strips.forEach((device, index) => {
       const top = surface.px(STRIP.rail + index * (this.each + STRIP.gap));
       if (device) {
-        paintLayers(surface, inks, this.scale, top, height, device.layers);
+        const layers = device.layers(0, this.run.length, this.viewer.byBlame);
+        paintLayers(surface, inks, this.scale, top, height, layers);
         if (index === 0) paintEnd(surface, inks, this.scale, top, height, this.run.length);
       } else {
         paintNote(surface, inks, this.scale, top, height, "no span of this run is on a GPU");
@@ -37,9 +38,10 @@ class Overview {
   drawOverlay(inks) {
     const surface = this.plot.overlay;
     const { ctx } = surface;
-    surface.ctx.clearRect(0, 0, surface.width, surface.height);
+    surface.wipe();
     const [left, right] = this.#brush();
     const middle = (left + right) / 2;
+    this.#markStretches(surface, inks);
     const rail = surface.px(STRIP.rail - 3);
     ctx.fillStyle = inks.css("accent");
     if (right - left < surface.px(10)) {
@@ -56,8 +58,20 @@ class Overview {
     ctx.fillRect(middle - width / 2, surface.px(this.bottom - STRIP.gap + 1), width, surface.px(2));
   }
 
+  /** Where every span is known, if that is not everywhere. */
+  #markStretches(surface, inks) {
+    if (!this.run.coarse) return;
+    surface.ctx.fillStyle = inks.css("muted");
+    for (const [start, end] of this.run.coarse.stretches) {
+      const left = this.scale.x(start);
+      const width = Math.max(surface.px(2), this.scale.x(end) - left);
+      surface.ctx.fillRect(left, surface.px(this.bottom + 1), width, surface.px(3));
+    }
+  }
+
   #brush() {
-    return [this.scale.x(this.viewer.view.start), this.scale.x(this.viewer.view.end)];
+    const { start, end } = this.viewer.viewOf(this.run);
+    return [this.scale.x(start), this.scale.x(end)];
   }
 
   #listen() {
@@ -66,7 +80,7 @@ class Overview {
     let drag = null;
     canvas.addEventListener("pointerdown", (event) => {
       canvas.setPointerCapture(event.pointerId);
-      drag = { ...this.#grip(at(event)), from: at(event), view: { ...this.viewer.view }, moved: false };
+      drag = { ...this.#grip(at(event)), from: at(event), view: this.viewer.viewOf(this.run), moved: false };
     });
     canvas.addEventListener("pointermove", (event) => {
       const x = at(event);
@@ -76,7 +90,7 @@ class Overview {
       if (drag.moved) this.#dragTo(drag, this.scale.t(this.scale.clamp(x)));
     });
     canvas.addEventListener("pointerup", (event) => {
-      if (drag && !drag.moved) this.viewer.centerOn(this.scale.t(this.scale.clamp(at(event))));
+      if (drag && !drag.moved) this.viewer.centerOn(this.scale.t(this.scale.clamp(at(event))), this.run);
       drag = null;
     });
     canvas.addEventListener("pointercancel", () => (drag = null));
@@ -98,9 +112,10 @@ class Overview {
   #dragTo(drag, t) {
     const from = this.scale.t(drag.from);
     const { start, end } = drag.view;
-    if (drag.grip === "move") this.viewer.setView(start + t - from, end + t - from);
-    else if (drag.grip === "start") this.viewer.setView(Math.min(t, end), Math.max(t, end));
-    else if (drag.grip === "end") this.viewer.setView(Math.min(t, start), Math.max(t, start));
-    else this.viewer.setView(Math.min(t, from), Math.max(t, from));
+    const show = (a, b) => this.viewer.setViewOf(this.run, Math.min(a, b), Math.max(a, b));
+    if (drag.grip === "move") show(start + t - from, end + t - from);
+    else if (drag.grip === "start") show(t, end);
+    else if (drag.grip === "end") show(start, t);
+    else show(from, t);
   }
 }

@@ -12,12 +12,17 @@ class Surface {
     this.scale = window.devicePixelRatio || 1;
     this.width = Math.max(1, Math.round(width * this.scale));
     this.height = Math.max(1, Math.round(height * this.scale));
-    if (this.canvas.width !== this.width || this.canvas.height !== this.height) {
-      this.canvas.style.height = `${height}px`;
-      Object.assign(this.canvas, { width: this.width, height: this.height });
-      Object.assign(this.ctx, { textBaseline: "middle", direction: "ltr" });
-    }
-    this.ctx.clearRect(0, 0, this.width, this.height);
+    this.canvas.style.height = `${height}px`;
+    this.wipe();
+  }
+
+  /** Make it transparent. On paper a canvas is what was painted, and clearing cuts a hole: there it starts anew. */
+  wipe() {
+    const { canvas, ctx, width, height } = this;
+    if (canvas.width !== width || canvas.height !== height || window.matchMedia("print").matches) {
+      Object.assign(canvas, { width, height });
+      Object.assign(ctx, { textBaseline: "middle", direction: "ltr" });
+    } else ctx.clearRect(0, 0, width, height);
   }
 
   px(cssPixels) {
@@ -167,13 +172,14 @@ function paintLabel(surface, inks, style, left, right, middle, texts, { cut = tr
   if (text === undefined && cut) text = shorten(ctx, texts[texts.length - 1], room);
   if (!text) return;
   ctx.textAlign = "left";
+  const waiting = style.pattern === "wait";
   if (style.pattern || style.state === "cpu_only" || style.state === "neither") {
-    ctx.strokeStyle = style.pattern ? inks.css("wait") : inks.color(style);
+    ctx.strokeStyle = waiting ? inks.css("wait") : inks.color(style);
     ctx.lineWidth = 3 * surface.scale;
     ctx.lineJoin = "round";
     ctx.strokeText(text, left + pad, middle);
   }
-  ctx.fillStyle = style.pattern ? inks.css("text") : inks.textOn(inks.color(style));
+  ctx.fillStyle = waiting ? inks.css("text") : inks.textOn(inks.color(style));
   ctx.fillText(text, left + pad, middle);
 }
 

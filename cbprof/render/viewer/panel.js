@@ -5,7 +5,8 @@ class Panel {
     Object.assign(this, { viewer, run });
     const words = element("div", {}, element("h2", { textContent: run.title }));
     for (const text of [run.subtitle, run.evidence]) if (text) words.append(element("p", { textContent: text }));
-    const section = element("section", { className: "run" }, element("header", {}, words, this.#table()));
+    this.header = element("header", {}, words, this.#table());
+    const section = element("section", { className: "run" }, this.header);
     parent.append(section);
     this.parts = [];
     if (!run.spans.start.length) return;
@@ -14,43 +15,52 @@ class Panel {
     this.parts = [this.overview, this.detail];
   }
 
-  /** The legend and the shares in one: a column per state, a row for the view and one for the run. */
+  /** The legend and the shares in one: a column per class, a row for the view and one for the run. */
   #table() {
+    const { byBlame } = this.viewer;
+    const { devices } = this.run;
     this.cells = [];
-    const classes = this.viewer.states;
+    if (!devices.length) return "";
+    const classes = devices[0].partition(byBlame).layers;
     const head = element("tr", {}, element("td"));
-    for (const { key, label } of classes) {
-      head.append(element("th", { scope: "col" }, element("span", { className: `swatch ${key}` }), label));
+    for (const { name, style } of classes) {
+      const swatch = element("span", { className: `swatch ${style.state ?? "cause"}` });
+      if (style.color) swatch.style.setProperty("--ground", style.color);
+      head.append(element("th", { scope: "col", dir: "auto" }, swatch, name.slice(0, 40)));
     }
     head.append(element("th", { scope: "col", textContent: "GPU active" }));
     const body = element("tbody");
-    const row = (name, shares) => {
+    const row = (name) => {
       const label = element("th", { scope: "row", textContent: name });
       const cells = [...classes, {}].map(() => element("td"));
       body.append(element("tr", {}, label, ...cells));
-      if (shares) fillShares(cells, shares, classes);
       return { label, cells };
     };
-    for (const device of this.run.devices) {
-      const prefix = this.run.devices.length > 1 ? `GPU ${device.device}, ` : "";
-      this.cells.push({ device, prefix, ...row("", null) });
-      row(`${prefix}whole run`, device.shares(0, this.run.length));
+    for (const device of devices) {
+      const prefix = devices.length > 1 ? `GPU ${device.device}, ` : "";
+      this.cells.push({ device, prefix, ...row("") });
+      fillShares(row(`${prefix}whole run`).cells, device.shares(0, this.run.length, byBlame), classes);
     }
-    const table = element("table", { className: "shares" }, element("thead", {}, head), body);
-    table.hidden = !this.run.devices.length;
-    return table;
+    return element("table", { className: "shares" }, element("thead", {}, head), body);
+  }
+
+  /** Show the legend of another division of the device's time. */
+  renewTable() {
+    const table = this.#table();
+    if (table) this.header.querySelector(".shares").replaceWith(table);
   }
 
   drawData(inks) {
-    for (const part of this.parts) part.drawData(inks);
+    this.overview?.drawData(inks);
   }
 
   drawView(inks) {
     this.detail?.drawData(inks);
-    for (const { device, prefix, label, cells } of this.cells ?? []) {
+    const { byBlame } = this.viewer;
+    const { start, end } = this.viewer.viewOf(this.run);
+    for (const { device, prefix, label, cells } of this.cells) {
       label.textContent = `${prefix}this view`;
-      const { start, end } = this.viewer.view;
-      fillShares(cells, device.shares(start, end), this.viewer.states);
+      fillShares(cells, device.shares(start, end, byBlame), device.partition(byBlame).layers);
     }
     this.drawOverlay(inks);
   }
@@ -62,7 +72,8 @@ class Panel {
   /** Lines of `[label, value]` about what lies under the pointer, the name first; null where there is nothing. */
   describe({ item, t, span }) {
     const pixel = this.detail.scale.pixel * this.detail.plot.data.scale;
-    if (item.states) return this.#describeState(item.states, t, pixel);
+    if (item.device) return this.#describeState(item.device, t, pixel);
+    if (item.row instanceof CoarseRow) return this.#describeMany(item.row, t, pixel);
     if (span < 0) return null;
     if (this.run.spans.dur[span] < pixel) {
       const [first, last] = item.row.between(t - pixel / 2, t + pixel / 2);
@@ -96,8 +107,10 @@ class Panel {
     return lines;
   }
 
+  /** `count` is left out where it is not known. */
   #describeMany(row, t, pixel, count) {
-    const lines = [["", `${countText(count)} spans in this pixel`], ["time", momentText(t)]];
+    const many = count === undefined ? "spans in this pixel" : `${countText(count)} spans in this pixel`;
+    const lines = [["", many], ["time", momentText(t)]];
     for (const { name, track } of row.layers) {
       const share = track.covered(t - pixel / 2, t + pixel / 2) / pixel;
       if (share > 0) lines.push([name, shareText(share)]);
@@ -105,16 +118,19 @@ class Panel {
     return lines;
   }
 
-  #describeState(states, t, pixel) {
-    const i = lastAtOrBefore(states.starts, t);
-    if (i < 0 || t >= states.ends[i]) return null;
-    const length = states.ends[i] - states.starts[i];
-    if (length >= pixel) {
-      const { name } = states.layers[states.state[i]];
-      return [["", name], ["start", momentText(states.starts[i])], ["duration", durationText(length)]];
+  #describeState(device, t, pixel) {
+    const { byBlame } = this.viewer;
+    const { starts, ends, codes, layers } = device.partition(byBlame);
+    const i = lastAtOrBefore(starts, t);
+    const known = this.run.knows(t, t) && i >= 0 && t < ends[i];
+    if (!known && !device.coarse) return null;
+    const length = known ? ends[i] - starts[i] : 0;
+    if (length >= pixel && layers[codes[i]]) {
+      return [["", layers[codes[i]].name], ["start", momentText(starts[i])], ["duration", durationText(length)]];
     }
-    const shares = states.shares(t - pixel / 2, t + pixel / 2);
-    const lines = this.viewer.states.map(({ key, label }) => [label, shareText(shares[key])]);
+    const drawn = device.layers(t - pixel / 2, t + pixel / 2, byBlame);
+    const shares = sharesOf(drawn, t - pixel / 2, t + pixel / 2);
+    const lines = drawn.map(({ key, name }) => [name, shareText(shares[key])]);
     return [["", "states in this pixel"], ["time", momentText(t)], ...lines];
   }
 }

@@ -1,4 +1,4 @@
-// One recorded run as the page needs it: lanes of rows of spans, the states of each device, the steps.
+// One recorded run as the page needs it: lanes of rows of spans, the devices, the steps.
 // All times are ns from the start of the run's window.
 
 // `kind` of a span, as in cbprof.trace.Kind.
@@ -44,41 +44,15 @@ class Row {
   }
 }
 
-/** When one device was in which state: a layer per state, and the pieces for labels. */
-class DeviceStates {
-  constructor(device, pieces, classes, length) {
-    this.device = device;
-    this.starts = pieces.start;
-    this.state = pieces.state;
-    this.ends = new Float64Array(pieces.start.length);
-    for (let i = 0; i < this.ends.length; i++) this.ends[i] = i + 1 < this.ends.length ? this.starts[i + 1] : length;
-    this.layers = classes.map(({ key, label }, code) => {
-      const own = [];
-      for (let i = 0; i < this.state.length; i++) if (this.state[i] === code) own.push(i);
-      const track = new Track(own.map((i) => this.starts[i]), own.map((i) => this.ends[i]));
-      return { key, name: label, style: { state: key }, track };
-    });
-  }
-
-  /** Time in each state between `start` and `end` as fractions of the part that lies within the run. */
-  shares(start, end) {
-    const covered = this.layers.map(({ key, track }) => [key, track.covered(start, end)]);
-    const total = covered.reduce((sum, [, time]) => sum + time, 0);
-    return Object.fromEntries(covered.map(([key, time]) => [key, total > 0 ? time / total : null]));
-  }
-}
-
 class Run {
   /** Unpack one run of the page's document. */
   static async from(json, classes) {
     const run = new Run();
     Object.assign(run, json);
     [run.spans, run.steps] = await Promise.all([unpackAll(json.spans), unpackAll(json.steps)]);
+    run.coarse = json.coarse && (await Coarse.from(json.coarse, classes));
     run.lanes = run.#lanes(json.lanes);
-    run.devices = await Promise.all(
-      json.devices.map(async ({ device, states }) =>
-        new DeviceStates(device, await unpackAll(states), classes, json.length)),
-    );
+    run.devices = await Promise.all(json.devices.map((device, index) => Device.from(run, index, device, classes)));
     run.stepOrder = [...run.steps.step.keys()].sort((a, b) => run.steps.start[a] - run.steps.start[b]);
     run.stepStarts = new Float64Array(run.stepOrder.map((position) => run.steps.start[position]));
     run.flows = run.#flows();
@@ -98,10 +72,15 @@ class Run {
     return { color, pattern: this.spans.kind[i] === KIND.CPU_WAIT ? "wait" : null };
   }
 
+  /** Whether every span between `start` and `end` is in the page. */
+  knows(start, end) {
+    return !this.coarse || this.coarse.knows(start, end);
+  }
+
   /** Nested spans of a host lane are stacked by depth; a stream is one row, since its work is in order. */
   #lanes(lanes) {
     let next = 0;
-    return lanes.map(({ name, device, count }) => {
+    return lanes.map(({ name, device, count }, index) => {
       const depths = [];
       const open = [];
       for (const last = next + count; next < last; next++) {
@@ -110,7 +89,7 @@ class Run {
         (depths[depth] ??= []).push(next);
         open.push(this.endOf(next));
       }
-      return { name, device, rows: depths.map((indices) => new Row(this, indices)) };
+      return { name, device, rows: depths.map((indices) => new Row(this, indices)), coarse: this.coarse?.lanes[index] };
     });
   }
 

@@ -6,10 +6,15 @@ class Viewer {
   constructor(page) {
     this.states = page.states;
     this.phases = page.phases;
+    this.embedded = page.embedded; // on a page that scrolls
     this.view = { start: 0, end: 1 };
     this.pointer = null; // time under the pointer
     this.markedStep = -1;
     this.arrows = true;
+    this.byBlame = false; // gaps by what the GPU waited for, rather than by whether the CPU was active
+    this.deep = false; // all rows of a deep stack
+    this.aligned = false; // runs moved so that one step starts at one place in all of them
+    this.offsets = new Map(); // by run, ns that it is moved by; those that are not there, by nothing
     this.tip = document.getElementById("tip");
     this.onView = () => {};
   }
@@ -28,6 +33,39 @@ class Viewer {
     const length = Math.min(this.length, Math.max(end - start, Math.min(SHORTEST, this.length)));
     const from = Math.max(0, Math.min(this.length - length, (start + end - length) / 2));
     return { start: from, end: from + length };
+  }
+
+  /** The stretch in view in the time of a run. */
+  viewOf(run) {
+    const offset = this.offsets.get(run) ?? 0;
+    return { start: this.view.start + offset, end: this.view.end + offset };
+  }
+
+  setViewOf(run, start, end) {
+    const offset = this.offsets.get(run) ?? 0;
+    this.setView(start - offset, end - offset);
+  }
+
+  /** The time under the pointer in the time of a run, or null. */
+  pointerOf(run) {
+    return this.pointer === null ? null : this.pointer + (this.offsets.get(run) ?? 0);
+  }
+
+  /** Move the other runs so that `step` starts where it does in the first one; back in place, if not `aligned`. */
+  align(step) {
+    this.offsets.clear();
+    const [first, ...others] = this.runs;
+    const at = first.positionOf(step);
+    for (const run of this.aligned && at >= 0 ? others : []) {
+      const position = run.positionOf(step);
+      if (position >= 0) this.offsets.set(run, run.steps.start[position] - first.steps.start[at]);
+    }
+  }
+
+  /** The number of the step in the middle of the view of the first run, or -1. */
+  get stepInView() {
+    const { steps, stepOrder } = this.runs[0];
+    return stepOrder.length ? steps.step[stepOrder[this.#stepInMiddle]] : -1;
   }
 
   /** Draw everything: a new size or theme. */
@@ -63,24 +101,26 @@ class Viewer {
     this.setView(this.view.start + ns, this.view.end + ns);
   }
 
-  centerOn(t) {
-    this.moveBy(t - this.#center);
+  centerOn(t, run = this.runs[0]) {
+    this.moveBy(t - (this.offsets.get(run) ?? 0) - this.#center);
   }
 
   get #center() {
     return (this.view.start + this.view.end) / 2;
   }
 
-  /** Make the view `factor` times as long; `t` stays where it is. */
-  zoom(factor, t = this.#center) {
+  /** Make the view `factor` times as long; `time`, in the time of `run`, stays where it is. */
+  zoom(factor, time = null, run = this.runs[0]) {
+    const t = time === null ? this.#center : time - (this.offsets.get(run) ?? 0);
     const { start, end } = this.view;
     const length = Math.min(this.length, Math.max(SHORTEST, (end - start) * factor));
     const from = t - ((t - start) / (end - start)) * length;
     this.setView(from, from + length);
   }
 
-  /** Wheel up zooms in at `t` (the middle, if null); sideways moves. */
-  wheel(event, t) {
+  /** Wheel up zooms in at `t` (the middle, if null); sideways moves. On a page that scrolls, zooming takes Ctrl. */
+  wheel(event, t, run) {
+    if (this.embedded && !event.ctrlKey && !event.shiftKey && Math.abs(event.deltaX) <= Math.abs(event.deltaY)) return;
     event.preventDefault();
     const lines = event.deltaMode === WheelEvent.DOM_DELTA_LINE ? 16 : 1;
     const sideways = event.shiftKey ? event.deltaX + event.deltaY : event.deltaX;
@@ -88,7 +128,7 @@ class Viewer {
       this.moveBy(((this.view.end - this.view.start) * sideways * lines) / 1000);
     } else {
       const speed = event.ctrlKey ? 0.01 : 0.002; // a pinch on a touchpad comes as small steps with ctrl
-      this.zoom(Math.exp(event.deltaY * lines * speed), t ?? this.#center);
+      this.zoom(Math.exp(event.deltaY * lines * speed), t, run);
     }
   }
 
@@ -99,7 +139,8 @@ class Viewer {
     const [start, end] = [run.steps.start[at], run.steps.end[at]];
     const margin = (end - start) * 0.05;
     this.markedStep = step;
-    this.setView(start - margin, end + margin);
+    this.align(step);
+    this.setViewOf(run, start - margin, end + margin);
     return true;
   }
 
@@ -119,13 +160,14 @@ class Viewer {
     const { stepStarts, length } = this.runs[0];
     if (!stepStarts.length) return;
     const next = Math.max(0, Math.min(stepStarts.length - 1, this.#stepInMiddle + offset));
+    this.align(this.runs[0].steps.step[this.runs[0].stepOrder[next]]);
     this.centerOn((stepStarts[next] + (stepStarts[next + 1] ?? length)) / 2);
   }
 
   /** The pointer is over the lanes of a panel. */
   point(detail, { x, y }, event) {
     const found = detail.hit(x, y);
-    this.pointer = found?.t ?? null;
+    this.pointer = found ? found.t - (this.offsets.get(detail.run) ?? 0) : null;
     const panel = this.panels.find((each) => each.detail === detail);
     const lines = found && panel.describe(found);
     this.markedStep = found && found.span >= 0 ? detail.run.spans.step[found.span] : -1;

@@ -1,0 +1,179 @@
+"""What every picture of a run starts from: its window, the states of each device, its steps, its lanes, its title."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cbprof.analysis.cut import without_profiled_steps
+from cbprof.analysis.host import HostTimeline, host_timeline
+from cbprof.analysis.states import Activity, States, StateTotals, states
+from cbprof.analysis.window import Window
+from cbprof.analysis.window_modes import default_mode, device_windows, hull
+from cbprof.render.numbers import duration
+from cbprof.trace import NONE, Int64, Kind, Trace
+
+EVIDENCE = {
+    "cuda_events": "GPU activity is the time between CUDA events on a stream; holes inside such a span are not seen.",
+    "cupti": "GPU activity is the union of the device's own records (CUPTI); host time without record counts as idle.",
+    "emulated": "No GPU: another process plays the device; active means that it was running the operation.",
+    "predicted": "Predicted from another trace, not measured.",
+}
+
+STEPS_AT_FIRST = 4
+MANY_SPANS, SPANS_AT_FIRST = 400, 40  # where there are no steps, and so many spans that all of them crowd
+# The order of a device's streams from top to bottom, so that the arrows of a step run downwards.
+STREAM_ORDER = (Kind.GPU_H2D, Kind.GPU_COMPUTE, Kind.GPU_D2H)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scene:
+    """One run as all pictures see it, by the rules of its report. ``steps`` are in ns from the start of the window.
+
+    ``idle_pct``: of each device in its own window, which ``window`` encloses.
+    """
+
+    trace: Trace
+    window: Window
+    host: HostTimeline
+    devices: tuple[States, ...]
+    idle_pct: tuple[float, ...]
+    steps: StepBounds
+
+    @property
+    def title(self) -> str:
+        """The one sentence above a picture: ``GPU idle 24.3 % of 450.0 s``."""
+        if not len(self.trace):
+            return "Empty trace: no spans"
+        length = duration(self.window.length_ns)
+        if not self.devices:
+            return f"No GPU activity recorded in {length}"
+        name = "GPU {device}" if len(self.devices) > 1 else "GPU"
+        idle = ", ".join(
+            f"{name.format(device=each.device)} idle {share:.{1 if share >= 1 else 2}f} %"
+            for each, share in zip(self.devices, self.idle_pct, strict=True)
+        )
+        return f"{idle} of {length}"
+
+    @property
+    def activity(self) -> Activity:
+        """What counts as GPU active."""
+        return activity_of(self.trace)
+
+    @property
+    def totals(self) -> StateTotals:
+        """The states of all devices, added up."""
+        return StateTotals(*(sum(column) for column in zip(*(each.totals() for each in self.devices), strict=True)))
+
+    @property
+    def first_view(self) -> tuple[int, int]:
+        """What to show first at true scale: typical steps, else some work in the middle, else all; ns as ``steps``."""
+        if len(self.steps.step) or len(self.trace) < MANY_SPANS:
+            return first_view(self.steps, self.window.length_ns)
+        start = self.trace.start_ns[self.trace.on_device | (not self.devices)] - self.window.start_ns
+        middle = min(len(start) // 2, len(start) - SPANS_AT_FIRST - 1)
+        return int(max(0, start[middle])), int(min(self.window.length_ns, start[middle + SPANS_AT_FIRST]))
+
+    @property
+    def subtitle(self) -> str:
+        """What ran, where: ``sync · NVIDIA H200 · cbprof reference``."""
+        known = (self.trace.mode, *(self.trace.meta.get(key) for key in ("device", "engine", "model")))
+        parts = [str(each) for each in known if each]
+        if self.trace.meta.get("complete") is False:
+            parts.append("cut short")
+        return " · ".join(parts)
+
+    @property
+    def evidence(self) -> str:
+        """How the activity of the device was measured, in a sentence; nothing where there is none."""
+        return EVIDENCE.get(self.trace.evidence, f"Evidence: {self.trace.evidence}.") if self.devices else ""
+
+
+def scene(trace: Trace) -> Scene:
+    """Look at a trace once, for any number of pictures."""
+    trace = without_profiled_steps(trace)
+    windows = device_windows(trace, default_mode(trace))
+    window = hull(windows) or _all_of(trace)
+    host = host_timeline(trace)
+    per_device = tuple(states(trace, window, device, activity_of(trace), host) for device in trace.devices)
+    idle = tuple(_idle_pct(each, windows.get(each.device, window)) for each in per_device)
+    return Scene(trace, window, host, per_device, idle, _step_bounds(trace, window))
+
+
+def activity_of(trace: Trace) -> Activity:
+    """What counts as GPU active by default: see :func:`summarize`."""
+    return "busy" if trace.is_profile else "compute"
+
+
+def _all_of(trace: Trace) -> Window:
+    """All that the host did, where no device has a span."""
+    start = int(trace.start_ns.min(initial=np.iinfo(np.int64).max)) if len(trace) else 0
+    return Window(start, max(start + 1, int(trace.end_ns.max())) if len(trace) else 0)
+
+
+def _idle_pct(found: States, window: Window) -> float:
+    length = max(1, window.length_ns)
+    return 100 * (length - found.gpu.clip(window.start_ns, window.end_ns).total_ns) / length
+
+
+def lane_order(trace: Trace) -> list[int]:
+    """Host lanes as they were declared, then the streams of each device in the order in which a step uses them."""
+    first_kind = np.full(len(trace.lanes), NONE, dtype=np.int64)
+    first_kind[trace.lane_id[::-1]] = trace.kind[::-1]  # the last one written is the first span of a lane
+
+    def key(lane: int) -> tuple[int, int, int]:
+        kind = int(first_kind[lane])
+        place = STREAM_ORDER.index(Kind(kind)) if kind in STREAM_ORDER else len(STREAM_ORDER)
+        return (trace.lanes[lane].device, place if trace.lanes[lane].on_device else 0, lane)
+
+    return sorted(range(len(trace.lanes)), key=key)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StepBounds:
+    """The steps that have a span, ascending; ns from the start of the window of their first start and last end."""
+
+    step: Int64
+    start: Int64
+    end: Int64
+
+
+def _step_bounds(trace: Trace, window: Window) -> StepBounds:
+    if not (trace.step >= 0).any():
+        nothing = np.zeros(0, dtype=np.int64)
+        return StepBounds(nothing, nothing, nothing)
+    rows = slice(None) if (trace.step >= 0).all() else np.flatnonzero(trace.step >= 0)
+    number, start, end = trace.step[rows], trace.start_ns[rows], trace.end_ns[rows]
+    if int(number.max()) < 4 * len(number):  # numbers that count up need no sorting
+        present, position = np.arange(int(number.max()) + 1), number.astype(np.int64)
+    else:
+        present, position = np.unique(number, return_inverse=True)
+    first = np.full(len(present), np.iinfo(np.int64).max)
+    last = np.full(len(present), np.iinfo(np.int64).min)
+    np.minimum.at(first, position, start)
+    np.maximum.at(last, position, end)
+    kept = last >= first
+    return StepBounds(present[kept].astype(np.int64), first[kept] - window.start_ns, last[kept] - window.start_ns)
+
+
+def first_view(steps: StepBounds, length_ns: int) -> tuple[int, int]:
+    """What the page shows first: a few single steps of typical length in the middle of the run, at true scale.
+
+    Near the middle, ``STEPS_AT_FIRST`` steps in a row that are all about as long as the median there, so that a graph
+    capture or a pause does not pass for the rule. All of the run, where it has no more steps than that.
+    """
+    start = np.sort(steps.start)
+    lengths = np.diff(start)
+    if len(lengths) < STEPS_AT_FIRST:
+        return (0, length_ns)
+    stretches = np.lib.stride_tricks.sliding_window_view(lengths, STEPS_AT_FIRST)
+    first, last = np.searchsorted(start[: len(stretches)], (length_ns * 2 // 5, length_ns * 3 // 5))
+    first = min(int(first), len(stretches) - 1)
+    near = stretches[first : max(first + 1, int(last))]
+    off = np.abs(near - np.median(near)).max(axis=1)
+    typical = first + np.flatnonzero(off <= off.min() + np.median(near) / 100)
+    begin, end = start[typical], start[typical + STEPS_AT_FIRST]
+    chosen = np.argmin(np.abs(begin + end - length_ns))
+    margin = int(end[chosen] - begin[chosen]) // 50
+    return (max(0, int(begin[chosen]) - margin), min(length_ns, int(end[chosen]) + margin))
