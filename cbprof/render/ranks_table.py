@@ -24,7 +24,7 @@ def ranks_table(report: RanksReport, title: str | None = None) -> RenderableType
             grid.add_row(Text(label, LABEL), Text(text))
         parts += ["", grid]
     parts += [Text(f"! {plain(warning)}", style="yellow") for warning in report.warnings]
-    return framed(Group(*parts), [title, f"{len(report.ranks)} ranks"], None)
+    return framed(Group(*parts), [f"{len(report.ranks)} ranks", title], None)
 
 
 class _Column(NamedTuple):
