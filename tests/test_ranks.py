@@ -161,7 +161,7 @@ def test_a_row_a_rank() -> None:
     assert (
         shown(report, "traces")
         == """\
-╭─ traces, 2 ranks ────────────────────────────────────────────────────────────╮
+╭─ 2 ranks, traces ────────────────────────────────────────────────────────────╮
 │ rank                            window     idle  collectives  exposed   late │
 │ 0                             1.000 us  12.50 %       200 ns     0 ns   0 ns │
 │ 1                             1.000 us   1.43 %       122 ns     0 ns  80 ns │
