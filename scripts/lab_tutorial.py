@@ -1,7 +1,8 @@
 """Puts measured numbers into the tutorial: ``python scripts/lab_tutorial.py LAB_FOLDER/findings.json``.
 
 ``findings.json`` is what ``cbprof lab --all -o LAB_FOLDER`` wrote, on whatever machine. Between ``<!-- lab:NAME -->``
-and ``<!-- /lab -->`` the tutorial gets what the experiment proved there and its table, and nothing else is touched.
+and ``<!-- /lab -->`` the tutorial gets the pictures that ``scripts/lab_pictures.py`` made, what the experiment proved and
+its table, and nothing else is touched.
 """
 
 from __future__ import annotations
@@ -33,16 +34,26 @@ def lab_tutorial(
         if finding is None:
             typer.echo(f"{block['name']}: not measured, left as it is")
             return block[0]
-        return f"<!-- lab:{block['name']} -->\n{_markdown(finding, measured['device'])}\n<!-- /lab -->"
+        text = _markdown(finding, measured["device"], _pictures(tutorial, block["name"]))
+        return f"<!-- lab:{block['name']} -->\n{text}\n<!-- /lab -->"
 
     tutorial.write_text(BLOCK.sub(filled, tutorial.read_text(encoding="utf-8")), encoding="utf-8")
     typer.echo(f"wrote {tutorial}")
 
 
-def _markdown(finding: dict[str, Any], device: str) -> str:
-    """What an experiment proved, and its table."""
+def _pictures(tutorial: Path, name: str) -> list[str]:
+    """The pictures of an experiment that lie beside the tutorial, as links from it."""
+    names = (f"pictures/lab/{name}{suffix}" for suffix in (".png", ".chart.png"))
+    return [f"![{name}]({picture})" for picture in names if (tutorial.parent / picture).exists()]
+
+
+def _markdown(finding: dict[str, Any], device: str, pictures: list[str]) -> str:
+    """The pictures of an experiment, what it proved, and its table."""
     header, *rows = finding["table"]
-    lines = [f"**Measured** ({device}): {finding['proves']}."]
+    lines = [
+        *(line for picture in pictures for line in (picture, "")),
+        f"**Measured** ({device}): {finding['proves']}.",
+    ]
     if rows:
         lines += ["", _row(header), _row(["---", *["---:"] * (len(header) - 1)]), *map(_row, rows)]
     return "\n".join(lines)
