@@ -1,8 +1,8 @@
 """Puts measured numbers into the tutorial: ``python scripts/lab_tutorial.py LAB_FOLDER/findings.json``.
 
 ``findings.json`` is what ``cbprof lab --all -o LAB_FOLDER`` wrote, on whatever machine. Between ``<!-- lab:NAME -->``
-and ``<!-- /lab -->`` the tutorial gets the pictures that ``scripts/lab_pictures.py`` made, what the experiment proved and
-its table, and nothing else is touched.
+and ``<!-- /lab -->`` the tutorial gets the pictures that ``scripts/lab_pictures.py`` made, what the experiment proved
+and its table, and nothing else is touched.
 """
 
 from __future__ import annotations
