@@ -109,15 +109,16 @@ def summarize_device(
 ) -> DeviceSummary:
     """The figures of a device in ``window``, which lies in ``run``. ``phases``: those of the window."""
     in_run = states(trace, run, device, activity, host)
-    run_gaps = find_gaps(trace, in_run, host, activity)
+    gaps = find_gaps(trace, in_run, host, activity)
+    steps = step_times(trace, in_run, gaps, host).starting_in(window)
     here = in_run.within(window)
-    gaps = run_gaps if window == run else find_gaps(trace, here, host, activity)
+    if window != run:
+        gaps = find_gaps(trace, here, host, activity)
     ran = ran_in(trace, device, window, activity)
     ranks = {lane.rank for lane in trace.lanes if lane.device == device}
     totals = here.totals()
     blame = blame_gaps(trace, device, gaps, host)
     once_ns = one_off_idle_ns(trace, device, host, gaps, blame)
-    steps = step_times(trace, in_run, run_gaps, host).starting_in(window)
     overlapped = overlap(trace, totals, steps)
     findings = Findings(
         evidence_level=trace.evidence,

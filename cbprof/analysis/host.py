@@ -148,6 +148,7 @@ def _innermost(start: Int64, end: Int64) -> tuple[Int64, Int64, Int64]:
     row = np.concatenate((rows, parent[resumed]))
     following = np.concatenate((rows + 1, np.searchsorted(start, end[resumed])))
     next_start = np.concatenate((start, [np.iinfo(np.int64).max]))[following]
+    del parent, resumed, rows, following  # a large trace needs the room
     finish = np.minimum(end[row], next_start)
     kept = np.flatnonzero(finish > begin)
     kept = kept[np.argsort(begin[kept], kind="stable")]

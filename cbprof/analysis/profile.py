@@ -83,14 +83,11 @@ def profile(trace: Trace, states: States, host: HostTimeline) -> Profile:
     def covered(mask: npt.NDArray[np.bool_]) -> Intervals:
         return union(trace.start_ns[mask], trace.start_ns[mask] + trace.dur_ns[mask]).clip(start_ns, end_ns)
 
-    busy = trace.mask(kinds=ACTIVITY_KINDS["busy"], device=device)
     computing = trace.mask(kinds=(Kind.GPU_COMPUTE,), device=device) & ~graph_replays(trace)
-    start = np.maximum(trace.start_ns[busy], start_ns)
-    end = np.minimum(trace.start_ns[busy] + trace.dur_ns[busy], end_ns)
     overhead = covered(trace.mask(kinds=(Kind.CPU_OVERHEAD,)))
     untraced = recorded(trace, device, host).complement(start_ns, end_ns)
     return Profile(
-        sum_gpu_ns=int(np.maximum(end - start, 0).sum()),
+        sum_gpu_ns=_sum(trace, states),
         compute_busy_ns=covered(computing).total_ns,
         overhead_ns=overhead.total_ns,
         idle_outside_ns=states.gaps.subtract(overhead).total_ns,
@@ -100,6 +97,13 @@ def profile(trace: Trace, states: States, host: HostTimeline) -> Profile:
         rocclr=_rocclr(trace, states),
         clipped=_clipped(trace, device),
     )
+
+
+def _sum(trace: Trace, states: States) -> int:
+    busy = trace.mask(kinds=ACTIVITY_KINDS["busy"], device=states.device)
+    start = np.maximum(trace.start_ns[busy], states.window.start_ns)
+    end = np.minimum(trace.start_ns[busy] + trace.dur_ns[busy], states.window.end_ns)
+    return int(np.maximum(end - start, 0).sum())
 
 
 def recorded(trace: Trace, device: int, host: HostTimeline) -> Intervals:

@@ -45,13 +45,16 @@ def ran_in(trace: Trace, device: int, window: Window, activity: Activity) -> Ran
         return union(start[rows], end[rows]).clip(window.start_ns, window.end_ns)
 
     within = (start < window.end_ns) & ((end > window.start_ns) | (start >= window.start_ns))
-    kernels = union_of(*KERNELS, of_kernels=True)
+    # Most traces have no collectives and no whole graphs: what would be the same union is not made again.
     computing = union_of(Kind.GPU_COMPUTE, of_kernels=True)
+    active = computing if one_by_one.all() else union_of(Kind.GPU_COMPUTE)
+    comm = union_of(Kind.GPU_COMM)
+    kernels = union_of(*KERNELS, of_kernels=True) if len(comm) else computing
     return Ran(
-        active_ns=union_of(Kind.GPU_COMPUTE).total_ns,
+        active_ns=active.total_ns,
         busy_ns=union_of(*ACTIVITY_KINDS["busy"]).total_ns,
         kernel_busy_ns=kernels.total_ns,
-        comm_busy_ns=union_of(Kind.GPU_COMM).total_ns,
+        comm_busy_ns=comm.total_ns,
         exposed_comm_ns=kernels.subtract(computing).total_ns,
         n_events=int(within.sum()),
         n_streams=len(np.unique(lane[within])),

@@ -127,10 +127,10 @@ def _on_host(trace: Trace, run: States, host: HostTimeline, step: Int32) -> _Hos
     row = _rows_of(step, trace.step[segments.span])
     if (row == NONE).any():
         segments, row = segments.select(row != NONE), row[row != NONE]
-    length = segments.length_ns
-    waiting = np.flatnonzero(~segments.working)
+    length, waiting = segments.length_ns, np.flatnonzero(~segments.working)
     wait = sum_by(row[waiting], length[waiting], size)
     work = sum_by(row, length, size) - wait
+    del row, length, waiting  # there are as many segments as spans: a large trace needs the room
     exposed = segments.outside(run.gpu)
     exposed = exposed.select(exposed.working)
     return _HostTimes(work, sum_by(_rows_of(step, trace.step[exposed.span]), exposed.length_ns, size), wait)

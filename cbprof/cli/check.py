@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from cbprof.cli.ranges import parse_steps
+from cbprof.cli.reading import NoCache, read_trace
 from cbprof.errors import UsageError
 
 
@@ -41,6 +42,7 @@ def check(
         CheckFormat, typer.Option("--format", help="text: a line a limit; github: annotations of a workflow.")
     ] = CheckFormat.text,
     junit: Annotated[Path | None, typer.Option(help="Also write the results as JUnit XML.", metavar="FILE")] = None,
+    no_cache: NoCache = False,
 ) -> None:
     """Hold a trace against limits: exit code 0 where it keeps them all, 1 where it breaks one.
 
@@ -56,7 +58,6 @@ def check(
     from cbprof.analysis.check import Limits
     from cbprof.analysis.check import check as check_trace
     from cbprof.cli.check_config import find_limits
-    from cbprof.formats import load
 
     texts = {
         "max-idle": max_idle,
@@ -72,7 +73,7 @@ def check(
         raise UsageError(
             "nothing to check: give a limit such as --max-idle 1%, or [tool.cbprof.check] in pyproject.toml"
         )
-    results = check_trace(load(trace), limits, steps=parse_steps(steps))
+    results = check_trace(read_trace(trace, no_cache=no_cache), limits, steps=parse_steps(steps))
     if junit is not None:
         from cbprof.render.ci import write_junit
 

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from cbprof.cli.ranges import parse_steps
+from cbprof.cli.reading import NoCache, read_trace
 from cbprof.cli.report import Format
 
 
@@ -28,6 +29,7 @@ def compare(
         Format.text
     ),
     json: Annotated[bool, typer.Option("--json", help="Print JSON with stable keys.")] = False,
+    no_cache: NoCache = False,
 ) -> None:
     """Compare two traces of one workload: time, idle time, phase by phase, and how sure the difference is.
 
@@ -41,10 +43,10 @@ def compare(
     """
     from cbprof.analysis.compare import compare as compare_traces
     from cbprof.analysis.regression import FailIf
-    from cbprof.formats import load
 
     conditions = [FailIf.parse(text) for text in fail_if or ()]
-    found = compare_traces(load(before), load(after), steps=parse_steps(steps), seed=seed)
+    pair = (read_trace(path, no_cache=no_cache) for path in (before, after))
+    found = compare_traces(*pair, steps=parse_steps(steps), seed=seed)
     limits = [condition.judge(found) for condition in conditions]
     names = str(before), str(after)
     if json:

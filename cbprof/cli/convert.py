@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from cbprof.cli.reading import NoCache, read_trace
 from cbprof.errors import UsageError
 
 TRACES = (".json", ".json.gz")
@@ -19,6 +20,7 @@ def convert(
     flows: Annotated[
         bool, typer.Option("--flows/--no-flows", help="In a .json: arrows from each launch to what it launched.")
     ] = True,
+    no_cache: NoCache = False,
 ) -> None:
     """Write a trace in another format, chosen by the name of OUT.
 
@@ -30,8 +32,6 @@ def convert(
 
         cbprof convert trace.pt.trace.json spans.parquet
     """
-    from cbprof.formats import load
-
     name = target.name
     if not name.endswith(TRACES + TABLES):
         known = ", ".join(TRACES + TABLES)
@@ -41,7 +41,7 @@ def convert(
     if target.exists() and source.exists() and target.samefile(source):
         raise UsageError(f"{target}: IN and OUT are the same file; write elsewhere")
 
-    trace = load(source)
+    trace = read_trace(source, no_cache=no_cache)
     if name.endswith(TRACES):
         from cbprof.analysis.host import launches
         from cbprof.formats import save

@@ -7,10 +7,13 @@ from typing import Annotated
 
 import typer
 
+from cbprof.cli.reading import NoCache, read_trace
+
 
 def doctor(
     trace: Annotated[Path, typer.Argument(help="A trace of any format that can be read.", metavar="TRACE")],
     json: Annotated[bool, typer.Option("--json", help="Print JSON with stable keys.")] = False,
+    no_cache: NoCache = False,
 ) -> None:
     """Examine a trace before believing its figures: is it whole, and does what it says make sense?
 
@@ -25,9 +28,8 @@ def doctor(
         cbprof doctor profile.pt.trace.json.gz --json
     """
     from cbprof.analysis.health import examine
-    from cbprof.formats import load
 
-    loaded = load(trace)
+    loaded = read_trace(trace, no_cache=no_cache)
     health = examine(loaded)
     if json:
         from json import dumps

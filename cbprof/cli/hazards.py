@@ -7,10 +7,13 @@ from typing import Annotated
 
 import typer
 
+from cbprof.cli.reading import NoCache, read_trace
+
 
 def hazards(
     trace: Annotated[Path, typer.Argument(help="A trace.json or trace.json.gz, of a sync or an async run.")],
     json: Annotated[bool, typer.Option("--json", help="Print JSON with stable keys.")] = False,
+    no_cache: NoCache = False,
 ) -> None:
     """Look for races: work that ran, or could have run, before what it depends on was over.
 
@@ -24,9 +27,8 @@ def hazards(
         cbprof hazards trace.json --json
     """
     from cbprof.analysis.hazards import find_hazards
-    from cbprof.formats import load
 
-    loaded = load(trace)
+    loaded = read_trace(trace, no_cache=no_cache)
     found = find_hazards(loaded)
     if json:
         from json import dumps

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cbprof.cli.reading import NoCache, read_trace
 from cbprof.errors import UsageError
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ def plot(
     ] = None,
     term: Annotated[bool, typer.Option("--term", help="Draw in the terminal, as wide as it is.")] = False,
     open_page: Annotated[bool, typer.Option("--open/--no-open", help="Show the page in the browser.")] = True,
+    no_cache: NoCache = False,
 ) -> None:
     """Draw when the GPU worked and when it waited: an interactive page that works offline, an image, or text.
 
@@ -44,8 +46,6 @@ def plot(
 
         cbprof plot trace.json --term
     """
-    from cbprof.formats import load
-
     if len(traces) > 2:
         raise UsageError(f"{len(traces)} traces were given: plot takes one, or two to compare")
     picture = output or _page_beside(traces)
@@ -54,7 +54,7 @@ def plot(
         raise UsageError(f"{picture}: choose a name that ends in {', '.join((PAGES[0], *IMAGES))}, or --term")
     if width is not None and suffix not in IMAGES:
         raise UsageError("--width is for images: give -o a name that ends in .png, .svg or .pdf")
-    loaded = [load(trace) for trace in traces]
+    loaded = [read_trace(trace, no_cache=no_cache) for trace in traces]
     if term:
         from cbprof.render.terminal import print_plot
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cbprof.cli.reading import NoCache, read_trace
+
 if TYPE_CHECKING:
     from cbprof.analysis.predict import Prediction
     from cbprof.trace import Trace
@@ -27,6 +29,7 @@ def predict(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Write the predicted trace, to plot or to report on.")
     ] = None,
+    no_cache: NoCache = False,
 ) -> None:
     """Predict the async run from a sync trace, or what a change would bring to either.
 
@@ -40,9 +43,9 @@ def predict(
         cbprof predict trace.json --gpu-speed 2 --scale schedule=0.5 --drop update -o predicted.json
     """
     from cbprof.analysis.predict import predict as predict_trace
-    from cbprof.formats import load, save
+    from cbprof.formats import save
 
-    measured = load(trace)
+    measured = read_trace(trace, no_cache=no_cache)
     prediction = predict_trace(
         measured,
         slots=slots,

@@ -36,7 +36,12 @@ class Examined(NamedTuple):
 
 
 def report_ranks(
-    paths: Sequence[Path], summarize: Summarize, *, json: bool, gaps: Literal["longest", "all"] = "longest"
+    paths: Sequence[Path],
+    summarize: Summarize,
+    *,
+    json: bool,
+    gaps: Literal["longest", "all"] = "longest",
+    no_cache: bool = False,
 ) -> None:
     """Print the ranks in these files and folders. ``summarize`` must be importable by name, for other processes.
 
@@ -44,9 +49,10 @@ def report_ranks(
     """
     from cbprof.analysis.ranks import compare_ranks
 
+    examine = partial(_examine, summarize=summarize, gaps=gaps, no_cache=no_cache)
     files, whole_folders = files_of(paths), [path for path in paths if path.is_dir()]
     examined = []
-    for file, found in zip(files, _examine_all(files, partial(_examine, summarize=summarize, gaps=gaps)), strict=True):
+    for file, found in zip(files, _examine_all(files, examine), strict=True):
         if isinstance(found, Examined):
             examined.append(found)
         elif file.parent in whole_folders and file not in paths:
@@ -96,13 +102,15 @@ def _examine_all(
         return list(pool.map(examine, files))
 
 
-def _examine(file: Path, *, summarize: Summarize, gaps: Literal["longest", "all"]) -> Examined | CbprofError:
+def _examine(
+    file: Path, *, summarize: Summarize, gaps: Literal["longest", "all"], no_cache: bool
+) -> Examined | CbprofError:
     from cbprof.analysis.ranks import ranks_of
     from cbprof.analysis.report import to_json
     from cbprof.formats import load
 
     try:
-        trace = load(file)
+        trace = load(file, cached=not no_cache)
         summary = summarize(trace)
     except CbprofError as error:
         return error

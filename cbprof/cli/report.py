@@ -11,6 +11,7 @@ import typer
 
 from cbprof.cli.ranges import parse_steps
 from cbprof.cli.ranks import report_ranks
+from cbprof.cli.reading import NoCache, read_trace
 from cbprof.errors import UsageError
 
 if TYPE_CHECKING:
@@ -76,6 +77,7 @@ def report(
     csv: Annotated[
         Path | None, typer.Option(help="Also write the steps and the gaps: a folder, or NAME.csv.", metavar="DIR|FILE")
     ] = None,
+    no_cache: NoCache = False,
 ) -> None:
     """How long the GPU waited, for what, and what bounds the run.
 
@@ -91,12 +93,10 @@ def report(
 
         cbprof report rank0.json.gz rank1.json.gz
     """
-    from cbprof.formats import load
-
     if output is not None:
         if steps or skip or window or activity or json or csv:
             raise UsageError("-o writes a page of whole runs: leave out --steps, --skip, --window, --json and the like")
-        _write_page(traces, output)
+        _write_page(traces, output, no_cache=no_cache)
         return
     figures = partial(
         _figures, steps=parse_steps(steps), skip=skip, window=window, activity=activity.value if activity else None
@@ -105,9 +105,9 @@ def report(
     if len(traces) > 1 or trace.is_dir():
         if full or csv or layout is not Format.text:
             raise UsageError("--full, --csv and --format are for one trace: give one, or leave them out")
-        report_ranks(traces, figures, json=json, gaps=gaps.value)
+        report_ranks(traces, figures, json=json, gaps=gaps.value, no_cache=no_cache)
         return
-    summary = figures(load(trace))
+    summary = figures(read_trace(trace, no_cache=no_cache))
     if csv is not None:
         from cbprof.render.csv_tables import write_csv
 
@@ -128,13 +128,12 @@ def report(
         print_report(summary, str(trace), full=full)
 
 
-def _write_page(traces: list[Path], page: Path) -> None:
-    from cbprof.formats import load
+def _write_page(traces: list[Path], page: Path, *, no_cache: bool) -> None:
     from cbprof.render.report_page import write_report
 
     if page.suffix.lower() not in {".html", ".htm"}:
         raise UsageError(f"{page}: the report is a page: choose a name that ends in .html")
-    write_report({str(trace): load(trace) for trace in traces}, page)
+    write_report({str(trace): read_trace(trace, no_cache=no_cache) for trace in traces}, page)
     typer.echo(f"wrote {page}")
 
 

@@ -3,29 +3,39 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from pathlib import Path
 
 from cbprof.errors import DataError
 from cbprof.formats import chrome_json, chrome_read, nsys
+from cbprof.formats.cache import through_cache
 from cbprof.formats.content import read_content
 from cbprof.formats.nsys_database import SQLITE_MAGIC
 from cbprof.formats.step_marks import with_steps
-from cbprof.formats.stream import ByteStream
+from cbprof.formats.step_search import with_searched_steps
+from cbprof.formats.stream import ByteStream, Progress
 from cbprof.trace import Trace
 
 # What only cbprof writes. A file of ours without any of it at its start is still found out, at its first event.
 _OURS = re.compile(rb'"cbprof(?:_end)?"\s*:|"producer"\s*:\s*"cbprof |"cat"\s*:\s*"[cg]pu\.[a-z0-9]+"')
 
 
-def load(path: str | Path) -> Trace:
+def load(path: str | Path, *, alone: bool = False, cached: bool = True, progress: Progress | None = None) -> Trace:
     """Read a trace file of cbprof, torch.profiler (Kineto) or Nsight Systems, or another tool's Chrome trace.
 
     Gzip or not, whole, cut, or still being written (``.part``). Raises :class:`DataError`, in one line, where it is
-    missing, unreadable, or not a trace that can be read.
+    missing, unreadable, or not a trace that can be read. ``alone``: no second process helps with a large file; for
+    callers that keep all cores busy themselves. ``cached``: keep the columns of another tool's large trace in a file
+    beside it, and read them from there next time. ``progress``: told how far a Chrome trace is read, now and then.
     """
     path = Path(path)
+    read = partial(_load, path, alone=alone, progress=progress)
+    return through_cache(path, read) if cached else read()
+
+
+def _load(path: Path, *, alone: bool, progress: Progress | None) -> Trace:
     if nsys.recognises(path):
-        return with_steps(nsys.load(path))
+        return with_searched_steps(with_steps(nsys.load(path)))
     with ByteStream(path) as stream:
         head = stream.peek()
         if head.startswith(SQLITE_MAGIC):
@@ -34,7 +44,7 @@ def load(path: str | Path) -> Trace:
         from cbprof.formats import kineto  # needs msgspec, which recording a run does not
 
         try:
-            return with_steps(kineto.load(path))
+            return with_searched_steps(with_steps(kineto.load(path, alone=alone, progress=progress)))
         except kineto.NativeTraceError:
             pass
     return _load_native(path)

@@ -22,7 +22,7 @@ from cbprof.formats.kineto_helper import Helper, HelperError, is_worth_it
 from cbprof.formats.kineto_lanes import Lanes
 from cbprof.formats.kineto_rules import KNOWN, LAUNCHES, SPAN_OF_ALL, category, copies_to_pageable, kind_of
 from cbprof.formats.kineto_times import NOT_A_TIME
-from cbprof.formats.stream import ByteStream
+from cbprof.formats.stream import ByteStream, Progress
 from cbprof.trace import CATEGORIES, NONE, Int8, Int32, Int64, Kind, Trace
 
 HELPED_FROM = 96 << 20
@@ -40,7 +40,7 @@ class NativeTraceError(Exception):
     """The file is one of cbprof's own, and is to be read as such."""
 
 
-def load(path: Path) -> Trace:
+def load(path: Path, *, alone: bool = False, progress: Progress | None = None) -> Trace:
     """The trace that a file of Chrome trace JSON holds, gzip or not.
 
     ``meta`` says ``format`` (``kineto``, or ``chrome`` where nothing is of torch.profiler), ``evidence``, ``complete``,
@@ -48,19 +48,20 @@ def load(path: Path) -> Trace:
     event), and, where the file does, ``device``, ``device_names``, ``rank``, ``world_size``, ``base_time_ns`` (of
     time 0, since 1970).
 
+    ``alone``: keep to this process, however large the file is. ``progress``: told how far the file is read.
     Raises :class:`DataError`, in one line, where the file is no trace, :class:`NativeTraceError` where it is our own.
     """
     try:
-        events, collector = _collect(path, helped=is_worth_it())
+        events, collector = _collect(path, helped=not alone and is_worth_it(), progress=progress)
     except HelperError:
-        events, collector = _collect(path, helped=False)
+        events, collector = _collect(path, helped=False, progress=progress)
     if not collector.has_phases and (collector.n_events or not events.whole or "schemaVersion" not in events.fields):
         what = "none of its events has a phase (`ph`)" if events.whole else "cut off before its first whole event"
         raise DataError(f"{path}: not a trace: {what}; record one with a profiler, or with `cbprof run -o trace.json`")
     return _trace(collector.spans(), collector, events)
 
 
-def _collect(path: Path, *, helped: bool) -> tuple[EventStream, Collector]:
+def _collect(path: Path, *, helped: bool, progress: Progress | None) -> tuple[EventStream, Collector]:
     """Read the file; with ``helped``, let a second process decode half of a large one."""
     helper, collector = None, Collector()
     with ExitStack() as stack:
@@ -68,6 +69,8 @@ def _collect(path: Path, *, helped: bool) -> tuple[EventStream, Collector]:
         events = EventStream(stream)
         for batch in events.batches():
             collector.add(batch)
+            if progress is not None:
+                progress(stream.consumed, stream.size)
             events.record = TEXT_TIMES if collector.needs_text else events.record
             if batch.place % CHECKED_EVERY == 0 and collector.n_spans > MAX_SPANS:
                 raise DataError(f"{path}: holds more than {MAX_SPANS:,} spans, too many for memory; record fewer steps")

@@ -83,7 +83,7 @@ def with_steps(trace: Trace) -> Trace:
         return trace
     found = [marks[index] for index in trace.name_id[rows].tolist()]
     best = min(mark.rank for mark in found)
-    frames = tuple(trace.names[index] for index in np.unique(trace.name_id[rows]).tolist())
+    frames = [trace.names[index] for index in np.unique(trace.name_id[rows]).tolist()]
     chosen = [mark for mark in found if mark.rank == best]
     rows = rows[[mark.rank == best for mark in found]]
     number = np.array([place if mark.step == NONE else mark.step for place, mark in enumerate(chosen)], dtype=np.int32)

@@ -6,7 +6,7 @@ Inflating runs in a thread of its own: zlib lets go of the GIL, so that one core
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import IO
@@ -20,6 +20,9 @@ PIECE = 4 << 20
 # Deflate shrinks a run of one byte about 1030-fold and honest traces 10- to 60-fold: what is beyond is no trace.
 _MAX_RATIO = 300
 _RATIO_COUNTS_FROM = 1 << 28
+
+Progress = Callable[[int, int], None]
+"""Is told how many bytes of a file are read, and how many it has."""
 
 _GZIP_WINDOW = 31  # zlib's code for "expect a gzip header"
 

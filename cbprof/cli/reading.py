@@ -1,0 +1,62 @@
+"""How commands read a trace: with a bar on the terminal while a large file is read, and past its cache if asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from cbprof.trace import Trace
+
+APPEARS_AFTER_S = 1.0
+
+NoCache = Annotated[
+    bool,
+    typer.Option(
+        "--no-cache", help="Read a large file of another tool anew, and keep no .cbprof-cache beside it for next time."
+    ),
+]
+
+
+def read_trace(path: Path, *, no_cache: bool = False) -> Trace:
+    """The trace of a file; see :func:`cbprof.formats.load`."""
+    from rich.console import Console
+
+    from cbprof.formats import load
+
+    with reading_bar(path.name, Console(stderr=True)) as progress:
+        return load(path, cached=not no_cache, progress=progress)
+
+
+@contextmanager
+def reading_bar(
+    name: str, console: Console, clock: Callable[[], float] = perf_counter
+) -> Iterator[Callable[[int, int], None] | None]:
+    """Show how far a file is read, once that has taken a second. The value is told; None where nobody watches."""
+    if not console.is_interactive:
+        yield None
+        return
+    from rich.markup import escape
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("reading {task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    bar = Progress(*columns, console=console, transient=True)
+    task = bar.add_task(escape(name))
+    begun = clock()
+
+    def tell(done: int, total: int) -> None:
+        if clock() - begun >= APPEARS_AFTER_S:
+            bar.start()
+            bar.update(task, completed=done, total=total)
+
+    try:
+        yield tell
+    finally:
+        bar.stop()

@@ -1,0 +1,186 @@
+"""The columns of another tool's large trace, kept in a file beside it, so that it is parsed only once.
+
+::
+
+    magic | crc32 of all that follows | length of the header | header (JSON) | the columns, one after the other
+
+A cache holds for one content of its trace and one state of the code that reads traces. Its trace is known by the size
+and the crc32 of every block, of the whole file, so that neither a time stamp nor a sample of bytes has to be trusted:
+crc32 takes a fraction of a second a gigabyte. What is wrong with a cache is never an error: the trace is parsed again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import fields
+from functools import cache
+from pathlib import Path
+from stat import S_ISREG
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from cbprof import __version__
+from cbprof.trace import Lane, RequestTable, StepTable, Trace
+
+WORTH_FROM = 20 << 20
+"""Bytes of a file from which it is cached; what is smaller is parsed in the blink of an eye."""
+
+OPT_OUT = "CBPROF_NO_CACHE"
+"""With this environment variable set, to anything, caches are neither read nor written."""
+
+SUFFIX = ".cbprof-cache"
+
+_MAGIC = b"cbprof cache 1\n"
+_HEAD = struct.Struct("<IQ")  # crc32 of all that follows it, length of the header
+_BLOCK = 32 << 20  # bytes that share a crc32
+_PIECE = 1 << 20
+_THREADS = 4
+
+Columns = dict[str, npt.NDArray[Any]]
+
+
+def through_cache(path: Path, read: Callable[[], Trace]) -> Trace:
+    """The trace of the file ``path``: from the cache beside it, or else as ``read`` reads it, which is then cached."""
+    stamp = _stamp(path)
+    if stamp is None or stamp.size < WORTH_FROM or OPT_OUT in os.environ:
+        return read()
+    cache_file = path.with_name(f".{path.name}{SUFFIX}")
+    trace = _load(cache_file, path)
+    if trace is not None:
+        return trace
+    trace = read()
+    if _can_be_kept(trace) and os.access(path.parent, os.W_OK):
+        with suppress(OSError):  # a full disk
+            content = _content(path)
+            if stamp == _stamp(path):  # else someone wrote to it in the meantime
+                _save(cache_file, trace, content)
+    return trace
+
+
+class _Stamp(NamedTuple):
+    """What changes when a file does, if not for certain."""
+
+    inode: int
+    size: int
+    mtime_ns: int
+
+
+def _stamp(path: Path) -> _Stamp | None:
+    try:
+        stat = path.stat()
+    except OSError:
+        return None
+    return _Stamp(stat.st_ino, stat.st_size, stat.st_mtime_ns) if S_ISREG(stat.st_mode) else None
+
+
+def _content(path: Path) -> dict[str, Any]:
+    """What tells the content of a file from any other: its size, and the crc32 of each block."""
+    with path.open("rb") as file, ThreadPoolExecutor(_THREADS) as pool:  # zlib lets go of the GIL
+        size = os.fstat(file.fileno()).st_size
+
+        def crc_of_block(begin: int) -> int:
+            crc = 0
+            for offset in range(begin, min(begin + _BLOCK, size), _PIECE):
+                crc = zlib.crc32(os.pread(file.fileno(), min(_PIECE, size - offset), offset), crc)
+            return crc
+
+        return {"size": size, "crc32": list(pool.map(crc_of_block, range(0, size, _BLOCK)))}
+
+
+@cache
+def _readers() -> str:
+    """What tells the code that reads traces from any other state of it."""
+    package = Path(__file__).parents[1]
+    crc = 0
+    for source in (package / "trace.py", *sorted(package.glob("formats/*.py"))):
+        crc = zlib.crc32(source.read_bytes(), crc)
+    return f"{__version__} {crc:08x}"
+
+
+def _load(cache_file: Path, path: Path) -> Trace | None:
+    """The trace in a cache; None where there is no cache, it is damaged, or holds for something else."""
+    try:
+        with cache_file.open("rb") as file:
+            if file.read(len(_MAGIC)) != _MAGIC:
+                return None
+            crc, length = _HEAD.unpack(file.read(_HEAD.size))
+            rest = np.fromfile(file, dtype=np.uint8)
+        if zlib.crc32(rest.data) != crc:
+            return None
+        header = json.loads(rest[:length].tobytes())
+        if header["readers"] != _readers() or header["content"] != _content(path):
+            return None
+        return _unpack(header, rest[length:])
+    except (OSError, ValueError, KeyError, TypeError, struct.error):
+        return None
+
+
+def _can_be_kept(trace: Trace) -> bool:
+    """Whether columns and JSON hold all that is known of a trace, exactly."""
+    try:
+        return not trace.extra and bool(json.loads(json.dumps(dict(trace.meta))) == trace.meta)
+    except (TypeError, ValueError, RecursionError):
+        return False
+
+
+def _save(cache_file: Path, trace: Trace, content: Mapping[str, Any]) -> None:
+    """Write a cache whole, or not at all."""
+    columns = dict(sorted(_columns(trace), key=lambda item: -item[1].itemsize))  # so that each is aligned
+    header = json.dumps(
+        {
+            "readers": _readers(),
+            "content": content,
+            "names": trace.names,
+            "lanes": [(lane.name, lane.device, lane.rank) for lane in trace.lanes],
+            "columns": [(name, column.dtype.str, len(column)) for name, column in columns.items()],
+            "meta": dict(trace.meta),
+        }
+    ).encode()
+    header += b" " * (-len(header) % 8)
+    crc = zlib.crc32(header)
+    for column in columns.values():
+        crc = zlib.crc32(np.ascontiguousarray(column).data, crc)
+    unfinished = cache_file.with_name(f"{cache_file.name}.{os.getpid()}")
+    try:
+        with unfinished.open("wb") as file:
+            file.write(_MAGIC + _HEAD.pack(crc, len(header)) + header)
+            for column in columns.values():
+                column.tofile(file)
+        unfinished.replace(cache_file)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def _columns(trace: Trace) -> Iterator[tuple[str, npt.NDArray[Any]]]:
+    for prefix, table in (("", trace), ("steps.", trace.steps), ("requests.", trace.requests)):
+        for field in fields(table):
+            if isinstance(column := getattr(table, field.name), np.ndarray):
+                yield prefix + field.name, column
+
+
+def _unpack(header: Mapping[str, Any], body: npt.NDArray[np.uint8]) -> Trace:
+    columns, begin = {}, 0
+    for name, dtype, length in header["columns"]:
+        end = begin + np.dtype(dtype).itemsize * length
+        columns[name] = body[begin:end].view(dtype)
+        begin = end
+
+    def table(prefix: str) -> Columns:
+        return {name.removeprefix(prefix): column for name, column in columns.items() if name.startswith(prefix)}
+
+    return Trace(
+        **{name: column for name, column in columns.items() if "." not in name},
+        names=tuple(header["names"]),
+        lanes=tuple(Lane(*lane) for lane in header["lanes"]),
+        steps=StepTable(**table("steps.")),
+        requests=RequestTable(**table("requests.")),
+        meta=header["meta"],
+    )

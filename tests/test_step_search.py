@@ -1,0 +1,101 @@
+"""Steps without annotations: as many as there are, where they are, and none where that cannot be told."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cbprof.formats import kineto, load
+from cbprof.formats.step_marks import with_steps
+from cbprof.formats.step_search import LEAST_STEPS, with_searched_steps
+from cbprof.trace import NONE, Kind, Lane, Trace, TraceBuilder
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "scripts"))
+from gen_kineto import Loop, generate
+
+WINDOWS = Path(__file__).parents[1].parent / "shared" / "traces" / "h200_transformers"
+
+
+@pytest.mark.parametrize(
+    ("name", "steps", "source"),
+    [
+        ("kineto_sync_graph_flash_window", 59, "graph launches"),  # 59 graphs, all recorded to the end
+        ("kineto_async_graph_flash_window", 74, "graph launches"),  # 75, the first of them in part
+        ("kineto_sync_eager_sdpa_24tok", 23, "sampling copies"),  # 24 tokens, of which the prefill made the first
+        ("kineto_async_eager_sdpa_24tok", 24, "sampling copies"),
+    ],
+)
+@pytest.mark.skipif(not WINDOWS.exists(), reason="the shared traces are not beside this checkout")
+def test_an_engine_without_annotations(name: str, steps: int, source: str) -> None:
+    trace = load(WINDOWS / f"{name}.json.gz")
+    assert trace.meta["steps_from"] == source
+    assert trace.meta["steps_confidence"] == 1.0
+    found = trace.step[trace.step != NONE]
+    assert np.array_equal(np.unique(found), np.arange(steps))
+    kernels = np.bincount(trace.step[(trace.kind == Kind.GPU_COMPUTE) & (trace.step != NONE)])
+    assert kernels.max() - kernels.min() <= 0.1 * np.median(kernels)
+    copies = np.bincount(trace.step[(trace.kind == Kind.GPU_D2H) & (trace.step != NONE)])
+    assert (copies == 1).all()
+
+
+@pytest.mark.parametrize("graph", [False, True])
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_the_steps_are_those_that_annotations_tell(mode: str, graph: bool, tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    generate(path, 30_000, Loop(mode=mode, graph=graph))
+    bare = kineto.load(path)
+    told, found = with_steps(bare), with_searched_steps(bare)
+    assert found.meta["steps_from"] == ("graph launches" if graph else "sampling copies")
+    computing = (bare.kind == Kind.GPU_COMPUTE) & (found.step != NONE)
+    assert len(np.unique(found.step[computing])) >= len(np.unique(told.step[told.step != NONE])) - 2
+    pairs = set(zip(told.step[computing].tolist(), found.step[computing].tolist(), strict=True))
+    first = min(told for told, _ in pairs)
+    assert pairs == {(step + first, step) for step in range(len(pairs))}
+
+
+def loop(kernels_of_step: list[int], *, copies: int = 1) -> Trace:
+    """Steps that launch some kernels each, one after the other, and then copy to the host."""
+    builder = TraceBuilder()
+    host, stream = builder.lane(Lane("thread 1")), builder.lane(Lane("stream 7", device=0))
+    at = link = 0
+    for kernels in kernels_of_step:
+        for place in range(kernels + copies):
+            kind, name = (Kind.GPU_COMPUTE, "gemm") if place < kernels else (Kind.GPU_D2H, "Memcpy DtoH")
+            call = "cudaLaunchKernel" if place < kernels else "cudaMemcpyAsync"
+            builder.span(host, Kind.CPU_WORK, call, at, 5, link=link)
+            builder.span(stream, kind, name, at + 100, 8, link=link)
+            at, link = at + 10, link + 1
+    return builder.build({"evidence": "cupti", "complete": True})
+
+
+def test_a_prefill_among_many_steps_is_a_step() -> None:
+    found = with_searched_steps(loop([20] * 15 + [40] + [20] * 14))
+    assert found.meta["steps_confidence"] == 28 / 29  # the first is not between two copies
+    kernels = np.bincount(found.step[(found.kind == Kind.GPU_COMPUTE) & (found.step != NONE)])
+    assert sorted(kernels.tolist()) == [20] * 29 + [40]
+
+
+@pytest.mark.parametrize(
+    "trace",
+    [
+        pytest.param(loop([20] * LEAST_STEPS), id="too few"),
+        pytest.param(loop([20, 40, 30, 90, 10] * 8), id="irregular"),
+        pytest.param(loop([2] * 40), id="no forward pass between the copies"),
+        pytest.param(loop([20] * 40, copies=0), id="no copy"),
+        pytest.param(loop([20] * 40, copies=2), id="two copies a step"),
+        pytest.param(loop([]), id="empty"),
+        pytest.param(replace(loop([20] * 40), meta={"evidence": "cuda_events"}), id="no profile"),
+    ],
+)
+def test_where_it_cannot_be_told_there_are_no_steps(trace: Trace) -> None:
+    assert with_searched_steps(trace) is trace
+
+
+def test_steps_that_are_known_stay() -> None:
+    trace = loop([20] * 40)
+    known = replace(trace, step=np.zeros(len(trace), dtype=np.int32))
+    assert with_searched_steps(known) is known
