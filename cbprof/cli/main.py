@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from cbprof import __version__
-from cbprof.cli import check, compare, convert, doctor, hazards, lab, plot, predict, record, report, run
+from cbprof.cli import check, compare, convert, doctor, fleet, hazards, lab, plot, predict, record, report, run
 from cbprof.errors import CbprofError
 
 app = typer.Typer(
@@ -55,6 +55,7 @@ app.command()(check.check)
 app.command()(convert.convert)
 app.command()(doctor.doctor)
 app.command()(lab.lab)
+app.command()(fleet.fleet)
 
 
 def main() -> None:

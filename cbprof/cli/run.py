@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import ExitStack
 from enum import StrEnum
 from pathlib import Path
@@ -9,13 +10,22 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cbprof.cli.ranges import parse_lengths
+from cbprof.cli.ranges import format_lengths, parse_lengths, parse_window
+from cbprof.engine.config import EngineConfig
+from cbprof.engine.placement import Placement
+from cbprof.engine.workload import Workload
 from cbprof.errors import UsageError
 
 if TYPE_CHECKING:
-    from cbprof.engine.config import EngineConfig, Mode
-    from cbprof.engine.workload import Workload
+    from cbprof.engine.config import Mode
     from cbprof.record.session import RecordedRun
+
+
+class EngineChoice(StrEnum):
+    """Whose continuous batching serves the workload."""
+
+    cbprof = "cbprof"
+    transformers = "transformers"
 
 
 class ModeChoice(StrEnum):
@@ -30,36 +40,60 @@ def run(
     mode: Annotated[ModeChoice, typer.Option(help="One batch after the other, one batch ahead, or both.")] = (
         ModeChoice.both
     ),
+    engine: Annotated[
+        EngineChoice, typer.Option(help="The reference engine, or transformers' own continuous batching.")
+    ] = EngineChoice.cbprof,
     model: Annotated[
         str, typer.Option(help="tiny, llama-1b, llama-8b, qwen3-8b (random weights), a folder, or a hub id.")
-    ] = "tiny",
+    ] = EngineConfig.model,
     device: Annotated[
-        str, typer.Option(help="cuda; host: a process that plays the GPU; auto: cuda if there is one.")
-    ] = "auto",
-    dtype: Annotated[str, typer.Option(help="bfloat16, float16, float32, float64; auto: by device.")] = "auto",
-    batch: Annotated[int, typer.Option("--batch", "-b", help="Most requests in one step.")] = 16,
+        str,
+        typer.Option(help="cuda; host: a process that plays the GPU (transformers: cpu); auto: cuda if there is one."),
+    ] = EngineConfig.device,
+    dtype: Annotated[
+        str, typer.Option(help="bfloat16, float16, float32, float64; auto: by device.")
+    ] = EngineConfig.dtype,
+    batch: Annotated[int, typer.Option("--batch", "-b", help="Most requests in one step.")] = EngineConfig.max_batch,
     requests: Annotated[
         int | None, typer.Option("--requests", "-n", help="Requests to serve. [default: --batch]")
     ] = None,
-    prompt_len: Annotated[str, typer.Option(help="Prompt length in tokens, or lowest:highest.")] = "32",
-    new_tokens: Annotated[str, typer.Option(help="Tokens to generate a request, or lowest:highest.")] = "256",
-    rate: Annotated[float, typer.Option(help="Requests a second, arriving at random; 0: all at the start.")] = 0.0,
-    temperature: Annotated[float, typer.Option(help="Sampling temperature; 0 is greedy.")] = 1.0,
+    prompt_len: Annotated[str, typer.Option(help="Prompt length in tokens, or lowest:highest.")] = format_lengths(
+        Workload.prompt_len
+    ),
+    new_tokens: Annotated[str, typer.Option(help="Tokens to generate a request, or lowest:highest.")] = format_lengths(
+        Workload.new_tokens
+    ),
+    rate: Annotated[
+        float, typer.Option(help="Requests a second, arriving at random; 0: all at the start.")
+    ] = Workload.rate,
+    temperature: Annotated[float, typer.Option(help="Sampling temperature; 0 is greedy.")] = Workload.temperature,
     stop_token: Annotated[list[int] | None, typer.Option(help="Token id that ends a request; can be repeated.")] = None,
-    max_batch_tokens: Annotated[int, typer.Option(help="Most tokens in one step.")] = 2048,
-    prefill_chunk: Annotated[int, typer.Option(help="Most tokens of one request in one step.")] = 2048,
-    block_size: Annotated[int, typer.Option(help="Tokens in a KV block.")] = 16,
-    blocks: Annotated[int, typer.Option(help="KV blocks in the cache; 0: enough for a full batch.")] = 0,
-    seed: Annotated[int, typer.Option(help="Seed of weights, prompts and sampling.")] = 0,
+    max_batch_tokens: Annotated[int, typer.Option(help="Most tokens in one step.")] = EngineConfig.max_batch_tokens,
+    prefill_chunk: Annotated[
+        int, typer.Option(help="Most tokens of one request in one step.")
+    ] = EngineConfig.prefill_chunk,
+    block_size: Annotated[int, typer.Option(help="Tokens in a KV block.")] = EngineConfig.block_size,
+    blocks: Annotated[
+        int, typer.Option(help="KV blocks in the cache; 0: enough for a full batch.")
+    ] = EngineConfig.num_blocks,
+    seed: Annotated[int, typer.Option(help="Seed of weights, prompts and sampling.")] = EngineConfig.seed,
+    fuse: Annotated[
+        bool, typer.Option(help="Merge projections and fuse small kernels (Llama, Qwen2, Qwen3).")
+    ] = EngineConfig.fuse,
     output: Annotated[
         Path, typer.Option("--output", "-o", help="The trace; .gz compresses it. With both: NAME.sync and NAME.async.")
     ] = Path("trace.json"),
+    cupti: Annotated[
+        str | None,
+        typer.Option(metavar="FIRST:LAST", help="Profile these steps with CUPTI too, into NAME.cupti.json.gz."),
+    ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
 ) -> None:
-    """Serve a workload with the reference engine, record it, and say where the time went.
+    """Serve a workload, record it, and say where the time went.
 
     Without a GPU a process of its own plays the device, so that everything can be tried on a laptop. With `--mode both`
-    the same requests are served twice and the tokens compared; the exit code is 1 if they differ.
+    the same requests are served twice and the tokens compared; the exit code is 1 if they differ. Under torchrun every
+    rank runs a replica on its own device, serves its share of the requests and writes NAME.rank00003.json.
 
     Examples:
 
@@ -68,23 +102,29 @@ def run(
         cbprof run --mode async --model llama-8b --batch 32 --prompt-len 128 --new-tokens 512 -o h200.json.gz
 
         cbprof run --batch 8 --requests 64 --prompt-len 4:64 --new-tokens 8:128 --rate 20
-    """
-    from cbprof.engine.config import EngineConfig
-    from cbprof.engine.workload import Workload
 
+        cbprof run --engine transformers --mode sync --temperature 0
+
+        torchrun --nproc-per-node 2 -m cbprof run --mode async
+    """
+    placement = Placement.from_environment(os.environ)
+    ranks = placement.world_size if placement else 1
     workload = Workload(
-        requests=batch if requests is None else requests,
+        requests=batch * ranks if requests is None else requests,
         prompt_len=parse_lengths(prompt_len),
         new_tokens=parse_lengths(new_tokens),
         rate=rate,
         temperature=temperature,
         stop_tokens=tuple(stop_token or ()),
         seed=seed,
+        rank=placement.rank if placement else 0,
+        world_size=ranks,
     )
     config = EngineConfig(
         model=model,
         dtype=dtype,
         device=device,
+        device_index=placement.local_rank if placement else 0,
         max_batch=batch,
         max_batch_tokens=max_batch_tokens,
         prefill_chunk=prefill_chunk,
@@ -92,6 +132,7 @@ def run(
         block_size=block_size,
         num_blocks=blocks,
         seed=seed,
+        fuse=fuse,
     )
     if output.is_dir() or not output.name:
         raise UsageError(f"{output} is a folder: give --output the name of a file")
@@ -103,28 +144,42 @@ def run(
         ModeChoice.both: {"sync": _with_infix(output, "sync"), "async": _with_infix(output, "async")},
     }
     paths = paths_of[mode]
-    raise typer.Exit(_serve(config, workload, paths, quiet=quiet))
+    if placement is not None:
+        paths = {each: placement.path(path) for each, path in paths.items()}
+        _keep_cores_apart(config, placement)
+    quiet = quiet or workload.rank > 0
+    runs = _serve(engine, config, workload, paths, cupti=parse_window(cupti), quiet=quiet)
+    raise typer.Exit(_conclude(runs) if not workload.rank else _conclude_in_brief(runs, workload.rank))
 
 
-def _serve(config: EngineConfig, workload: Workload, paths: dict[Mode, Path], *, quiet: bool) -> int:
-    """Run each mode, print what came of it, and return the exit code."""
+def _serve(
+    engine: EngineChoice,
+    config: EngineConfig,
+    workload: Workload,
+    paths: dict[Mode, Path],
+    *,
+    cupti: tuple[int, int] | None,
+    quiet: bool,
+) -> list[RecordedRun]:
+    """Run each mode, until one is interrupted."""
     from rich.console import Console
 
     from cbprof.cli.progress import spinner, token_progress
-    from cbprof.engine.engine import Engine
-    from cbprof.record.session import record
+    from cbprof.record.engines import open_engine
 
     console = Console(stderr=True, quiet=quiet)
     runs: dict[Mode, RecordedRun] = {}
     with ExitStack() as stack:
         with spinner(console, f"loading {config.model}"):
-            engine = stack.enter_context(Engine(config))
+            opened = stack.enter_context(open_engine(engine.value, config, paths))
+        if cupti is not None and opened.config.device != "cuda":
+            raise UsageError("--cupti needs a CUDA device: without one there are no kernels to see")
         for mode, path in paths.items():
             with token_progress(console, mode, workload.most_tokens) as watch:
-                runs[mode] = record(engine, workload, mode, path, watch=watch)
+                runs[mode] = opened.record(workload, mode, path, cupti=cupti, watch=watch)
             if runs[mode].interrupted:
                 break
-    return _conclude(list(runs.values()))
+    return list(runs.values())
 
 
 def _conclude(runs: list[RecordedRun]) -> int:
@@ -134,14 +189,19 @@ def _conclude(runs: list[RecordedRun]) -> int:
     from cbprof.analysis.summary import summarize
     from cbprof.formats import load
     from cbprof.render.table import comparison_table, summary_table
+    from cbprof.render.terminal import run_strips
 
     console = Console()
-    summaries = [summarize(load(run.path)) for run in runs]
+    traces = [load(run.path) for run in runs]
+    summaries = [summarize(trace) for trace in traces]
     console.print(summary_table(summaries[0]) if len(runs) == 1 else comparison_table(*summaries))
+    console.print(run_strips(traces))
     differ = False
     outcomes = [run.outcome for run in runs if run.outcome is not None]
-    if len(outcomes) == 2:
-        differ = outcomes[0].tokens != outcomes[1].tokens
+    if len(outcomes) == 2 and not all(run.comparable for run in runs):
+        console.print("tokens: not compared, since they are sampled anew in each run; give --temperature 0")
+    elif len(outcomes) == 2:
+        differ = _tokens_differ(runs)
         distinct = min(len(set(tokens)) for outcome in outcomes for tokens in outcome.tokens.values())
         console.print(f"tokens: {'DIFFER' if differ else 'identical'} (at least {distinct} distinct in each request)")
     names = " ".join(str(run.path) for run in runs)
@@ -152,6 +212,40 @@ def _conclude(runs: list[RecordedRun]) -> int:
     if any(run.interrupted for run in runs):
         return 130
     return int(differ)
+
+
+def _tokens_differ(runs: list[RecordedRun]) -> bool:
+    """Whether two runs that should give the same tokens did not."""
+    outcomes = [run.outcome for run in runs if run.outcome is not None and run.comparable]
+    return len(outcomes) == 2 and outcomes[0].tokens != outcomes[1].tokens
+
+
+def _conclude_in_brief(runs: list[RecordedRun], rank: int) -> int:
+    """One line, for all ranks but the first; the same exit codes."""
+    from cbprof.analysis.summary import summarize
+    from cbprof.formats import load
+    from cbprof.render.numbers import duration, percent
+
+    told = []
+    for run in runs:
+        summary = summarize(load(run.path))
+        idle = percent(summary.most_idle.idle_pct if summary.most_idle else None)
+        told.append(f"{summary.mode} {duration(summary.wall_ns)}, GPU idle {idle}")
+    differ = _tokens_differ(runs)
+    differing = "; tokens: DIFFER" if differ else ""
+    typer.echo(f"rank {rank}: {'; '.join(told)}{differing}; wrote {' '.join(str(run.path) for run in runs)}")
+    return 130 if any(run.interrupted for run in runs) else int(differ)
+
+
+def _keep_cores_apart(config: EngineConfig, placement: Placement) -> None:
+    """Of ranks on one machine whose devices are processes, not GPUs."""
+    from cbprof.engine.engine import check_installed
+
+    check_installed()
+    import torch
+
+    if config.device == "host" or (config.device == "auto" and not torch.cuda.is_available()):
+        placement.take_cores()
 
 
 def _with_infix(path: Path, infix: str) -> Path:

@@ -19,13 +19,14 @@ class EngineConfig:
 
     ``max_batch`` requests and ``max_batch_tokens`` tokens at most go into one step, and at most ``prefill_chunk``
     tokens of any one request. The KV cache has ``num_blocks`` blocks of ``block_size`` tokens; 0 means as many as
-    ``max_batch`` requests of ``max_context`` tokens need. ``fuse``: merged projections and fused small kernels, where
-    the model's family has them.
+    ``max_batch`` requests of ``max_context`` tokens need. ``device_index``: which of several GPUs. ``fuse``: merged
+    projections and fused small kernels, where the model's family has them.
     """
 
     model: str = "tiny"
     dtype: str = "auto"
     device: str = "auto"
+    device_index: int = 0
     max_batch: int = 8
     max_batch_tokens: int = 2048
     prefill_chunk: int = 2048

@@ -107,7 +107,12 @@ def _open_device(config: EngineConfig) -> CudaDevice | HostDevice:
         from cbprof.engine.devices.cuda import CudaDevice
 
         return CudaDevice(
-            spec, config.layout, num_blocks=config.cache_blocks, slots=config.slots, buckets=config.buckets
+            spec,
+            config.layout,
+            num_blocks=config.cache_blocks,
+            slots=config.slots,
+            buckets=config.buckets,
+            index=config.device_index,
         )
     from cbprof.engine.devices.host import HostDevice
 

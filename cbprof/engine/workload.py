@@ -16,7 +16,8 @@ class Workload:
     """A reproducible set of requests.
 
     Lengths are (lowest, highest), drawn evenly. ``rate`` is requests a second, arriving at random (Poisson); 0 means
-    that all are there at the start. ``temperature`` 0 is greedy. Prompts are random token ids.
+    that all are there at the start. ``temperature`` 0 is greedy. Prompts are random token ids. Of ``world_size`` ranks
+    that serve it together, ``rank`` has the requests whose number leaves ``rank`` when divided by ``world_size``.
     """
 
     requests: int = 8
@@ -26,6 +27,8 @@ class Workload:
     temperature: float = 1.0
     stop_tokens: tuple[int, ...] = ()
     seed: int = 0
+    rank: int = 0
+    world_size: int = 1
 
     def __post_init__(self) -> None:
         if self.requests < 1:
@@ -36,6 +39,8 @@ class Workload:
                 raise UsageError(f"{name.replace('_', ' ')} is {low}:{high}: it must be at least 1, lowest first")
         if self.rate < 0 or self.temperature < 0:
             raise UsageError("rate and temperature must not be negative")
+        if self.requests < self.world_size:
+            raise UsageError(f"{self.requests} requests for {self.world_size} ranks: give --requests at least as many")
 
     @property
     def longest(self) -> int:
@@ -44,11 +49,11 @@ class Workload:
 
     @property
     def most_tokens(self) -> int:
-        """The most tokens that can be generated."""
-        return self.requests * self.new_tokens[1]
+        """The most tokens that can be generated, on this rank."""
+        return len(range(self.rank, self.requests, self.world_size)) * self.new_tokens[1]
 
     def make_requests(self, vocab_size: int) -> list[Request]:
-        """Fresh requests; the same ones on every call."""
+        """Fresh requests, those of this rank; the same ones on every call."""
         import numpy as np
 
         from cbprof.engine.request import Request
@@ -58,7 +63,7 @@ class Workload:
         new_tokens = rng.integers(*self.new_tokens, size=self.requests, endpoint=True)
         gaps = rng.exponential(1e9 / self.rate, size=self.requests) if self.rate else np.zeros(self.requests)
         arrivals = np.cumsum(gaps).astype(np.int64)
-        return [
+        requests = [
             Request(
                 id=index,
                 prompt=rng.integers(vocab_size, size=prompt_lens[index], dtype=np.int32),
@@ -69,3 +74,4 @@ class Workload:
             )
             for index in range(self.requests)
         ]
+        return requests[self.rank :: self.world_size]

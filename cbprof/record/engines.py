@@ -14,7 +14,7 @@ from cbprof.engine.workload import Workload
 from cbprof.record.attach import attach
 from cbprof.record.cupti import CuptiWindow
 from cbprof.record.recorder import Recorder
-from cbprof.record.session import RecordedRun, record
+from cbprof.record.session import RecordedRun, rank_facts, record
 from cbprof.record.transformers.serve import TransformersEngine
 
 Watch = Callable[[Recorder], None]
@@ -53,6 +53,7 @@ class _Transformers(TransformersEngine):
         meta: dict[str, Any] = {
             "model": self.config.model,
             "workload": {"batch": self.config.max_batch, **vars(workload)},
+            **rank_facts(workload),
         }
         attachment = attach("transformers", path, meta=meta, step_begins=None if window is None else window.step_begins)
         outcome: Outcome | None = None

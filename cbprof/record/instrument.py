@@ -206,9 +206,10 @@ class Tracer:
     def start(self) -> Self:
         """Switch on. Does nothing where it is on."""
         if self._recorder is None and self not in _guests:
+            origin_ns, self.meta["base_time_ns"] = self._now(), time.time_ns()
             sink = self._open()
             self._file = sink if isinstance(sink, TraceFile) else None
-            self._recorder = Recorder(sink, now=self._now, every_token=self._every_token)
+            self._recorder = Recorder(sink, now=self._now, origin_ns=origin_ns, every_token=self._every_token)
             self._recorder.start()
             atexit.register(self.close)
         return self

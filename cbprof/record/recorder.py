@@ -50,8 +50,8 @@ class Recorder:
     """Everything noted ends up in ``sink``.
 
     ``now`` is the host's clock in nanoseconds, the one that the clocks of devices map to. Times in the sink count from
-    the construction of the recorder (``origin_ns``). :meth:`start` starts the thread that drains; without it everything
-    waits for :meth:`drain` or :meth:`close`. ``token_count`` is the number of tokens so far.
+    ``origin_ns`` on it, or from the construction of the recorder. :meth:`start` starts the thread that drains; without
+    it everything waits for :meth:`drain` or :meth:`close`. ``token_count`` is the number of tokens so far.
 
     A request's arrival, first token and end are recorded; with ``every_token`` its other tokens too, which then make up
     most of the file.
@@ -60,9 +60,14 @@ class Recorder:
     """
 
     def __init__(
-        self, sink: SpanSink, *, now: Callable[[], int] = time.perf_counter_ns, every_token: bool = False
+        self,
+        sink: SpanSink,
+        *,
+        now: Callable[[], int] = time.perf_counter_ns,
+        origin_ns: int | None = None,
+        every_token: bool = False,
     ) -> None:
-        self.origin_ns = now()
+        self.origin_ns = now() if origin_ns is None else origin_ns
         self.token_count = 0
         self.lanes = HostLanes()
         self.forked = False

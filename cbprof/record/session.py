@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
@@ -13,7 +14,7 @@ from cbprof.engine.engine import Engine, Outcome
 from cbprof.engine.workload import Workload
 from cbprof.formats import TraceWriter
 from cbprof.record.clock import DeviceClock
-from cbprof.record.cupti import CuptiWindow, cupti_path
+from cbprof.record.cupti import CuptiWindow
 from cbprof.record.host_clock import HostClock
 from cbprof.record.tracer import SpanTracer
 
@@ -24,10 +25,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RecordedRun:
-    """Where the trace is, and what the run brought. ``outcome`` is None where the run was interrupted."""
+    """Where the trace is, and what the run brought. ``outcome`` is None where the run was interrupted.
+
+    ``comparable``: another run of the same requests should give the same tokens.
+    """
 
     path: Path
     outcome: Outcome | None
+    comparable: bool = True
 
     @property
     def interrupted(self) -> bool:
@@ -50,8 +55,10 @@ def record(
     far, with ``complete`` false; so does an error, which is then raised again.
     """
     requests = workload.make_requests(engine.vocab_size)
-    writer = TraceWriter(path, _metadata(engine, workload, mode))
-    tracer = SpanTracer(writer, _device_clock(engine.device)).start()
+    origin_ns, base_time_ns = time.perf_counter_ns(), time.time_ns()
+    writer = TraceWriter(path, _metadata(engine, workload, mode) | {"base_time_ns": base_time_ns})
+    clock = _device_clock(engine.device)
+    tracer = SpanTracer(writer, clock, device=engine.config.device_index, origin_ns=origin_ns).start()
     if watch is not None:
         watch(tracer)
     window = None if cupti is None else CuptiWindow(tracer, *cupti)
@@ -62,24 +69,9 @@ def record(
         if not tracer.token_count:
             raise
     finally:
-        profiled = None if window is None else _save_cupti(window, tracer, path)
+        profiled = None if window is None else window.finish(path, tracer.origin_ns)
         _finish(writer, tracer, outcome, profiled)
     return RecordedRun(path, outcome)
-
-
-def _save_cupti(window: CuptiWindow, tracer: SpanTracer, path: Path) -> dict[str, Any] | None:
-    """Write the profiler's trace, and say for the metadata where it is and when it was taken."""
-    window.stop()
-    if window.started_ns is None or window.stopped_ns is None:
-        return None
-    window.save(cupti_path(path))
-    return {
-        "file": cupti_path(path).name,
-        "steps": [window.first, window.last],
-        "start_ns": window.started_ns - tracer.origin_ns,
-        "end_ns": window.stopped_ns - tracer.origin_ns,
-        "tokens": window.produced,
-    }
 
 
 def _finish(writer: TraceWriter, tracer: SpanTracer, outcome: Outcome | None, profiled: dict[str, Any] | None) -> None:
@@ -125,10 +117,17 @@ def _metadata(engine: Engine, workload: Workload, mode: Mode) -> dict[str, Any]:
         "engine": "cbprof reference",
         "evidence": engine.device.evidence,
         "device": engine.device.name,
+        "cuda_graphs": config.device == "cuda",
         "model": facts.name,
         "dtype": config.dtype,
         "torch": version("torch"),
         "transformers": version("transformers"),
         "config": asdict(config),
         "workload": {"batch": config.max_batch, **asdict(workload)},
+        **rank_facts(workload),
     }
+
+
+def rank_facts(workload: Workload) -> dict[str, int]:
+    """What tells the trace of one rank from those of the others; nothing where there are no others."""
+    return {"rank": workload.rank, "world_size": workload.world_size} if workload.world_size > 1 else {}

@@ -40,9 +40,10 @@ class SpanTracer(Recorder):
         lane: str = "engine",
         now: Callable[[], int] = time.perf_counter_ns,
         device: int = 0,
+        origin_ns: int | None = None,
         every_token: bool = False,
     ) -> None:
-        super().__init__(sink, now=now, every_token=every_token)
+        super().__init__(sink, now=now, origin_ns=origin_ns, every_token=every_token)
         self._clock = clock
         self._host_lane = Lane(lane)
         timed = self._drain.add_device(device, clock)

@@ -45,11 +45,22 @@ class TransformersEngine:
                 raise UsageError("transformers batches asynchronously on CUDA only: give --mode sync")
             if find_spec("psutil") is None:
                 raise UsageError("the continuous batching of transformers on a CPU needs psutil: pip install psutil")
+        self._use_device()
         self.model: Any = _load(self.config)
 
     @property
     def vocab_size(self) -> int:
         return int(self.model.config.vocab_size)
+
+    def _use_device(self) -> None:
+        """Make the GPU of this process the one that torch means by ``cuda``."""
+        import torch
+
+        if self.config.device == "cuda":
+            if self.config.device_index >= torch.cuda.device_count():
+                index, seen = self.config.device_index, torch.cuda.device_count()
+                raise UsageError(f"there is no CUDA device {index}: torch sees {seen}")
+            torch.cuda.set_device(self.config.device_index)
 
     def serve(self, requests: Iterable[Request], mode: Mode) -> Outcome:
         """Serve all ``requests`` and return their tokens. Raises :class:`EngineError` if one of them fails."""

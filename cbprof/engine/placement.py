@@ -1,0 +1,66 @@
+"""Which of several processes this one is, as launchers such as torchrun say in the environment.
+
+Each rank runs a replica on a device of its own, serves its share of the requests and writes a trace of its own.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from cbprof.errors import UsageError
+
+RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE = "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Rank ``rank`` of ``world_size``; on its machine it is ``local_rank`` of ``local_world_size``, if that is told."""
+
+    rank: int
+    local_rank: int
+    world_size: int
+    local_world_size: int | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.rank < self.world_size or self.local_rank < 0:
+            raise UsageError(
+                f"{RANK}={self.rank}, {LOCAL_RANK}={self.local_rank}, {WORLD_SIZE}={self.world_size} make no sense: "
+                f"a rank is less than {WORLD_SIZE}; start with torchrun, or unset them"
+            )
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str]) -> Self | None:
+        """None where no launcher has set :data:`RANK`, :data:`LOCAL_RANK` and :data:`WORLD_SIZE`."""
+        told = [environment.get(name, "") for name in (RANK, LOCAL_RANK, WORLD_SIZE)]
+        if not all(told):
+            return None
+        try:
+            rank, local_rank, world_size = map(int, told)
+            local_world_size = int(environment[LOCAL_WORLD_SIZE]) if LOCAL_WORLD_SIZE in environment else None
+        except ValueError:
+            raise UsageError(
+                f"{RANK}, {LOCAL_RANK} and {WORLD_SIZE} must be numbers, not {', '.join(told)}; unset them, or start "
+                "with torchrun"
+            ) from None
+        return cls(rank, local_rank, world_size, local_world_size)
+
+    def path(self, path: Path) -> Path:
+        """``trace.json.gz`` of rank 3 is ``trace.rank00003.json.gz``."""
+        suffixes = "".join(path.suffixes[-2:]) if path.suffix == ".gz" else path.suffix
+        return path.with_name(f"{path.name.removesuffix(suffixes)}.rank{self.rank:05d}{suffixes}")
+
+    def take_cores(self) -> None:
+        """Keep this process, and what it starts, on its share of the machine's cores, where there are enough.
+
+        For ranks whose devices are processes too: each keeps a core for its device, and ranks would pick the same one.
+        """
+        if not hasattr(os, "sched_setaffinity") or not self.local_world_size:
+            return
+        cores = sorted(os.sched_getaffinity(0))
+        share = len(cores) // self.local_world_size
+        if share and self.local_rank < self.local_world_size:
+            os.sched_setaffinity(0, cores[self.local_rank * share : (self.local_rank + 1) * share])

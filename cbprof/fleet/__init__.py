@@ -1,0 +1,7 @@
+"""How a fleet of traces is read where it lies: files anywhere, on the processes of one machine or of many.
+
+::
+
+    paths -> files -> one task a file -> a few kilobytes a rank -> one report
+             (fsspec)  (dask)            (analysis.fleet)          (analysis.fleet, render)
+"""

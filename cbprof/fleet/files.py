@@ -1,0 +1,123 @@
+"""Which files are meant: by their names, folders, patterns, on disk or behind a URL that fsspec knows."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from glob import glob, has_magic
+from pathlib import Path
+from typing import Any
+
+from cbprof.errors import CbprofError, DataError, UsageError
+from cbprof.fleet.secrets import one_line, shown
+
+SUFFIXES = (".json", ".json.gz", ".sqlite")
+"""How a file in a folder must end to be taken for a trace."""
+
+DATASET = ".parquet"
+"""A folder of this ending holds tables, not traces."""
+
+# What stores call the version of an object; the first that there is counts. Without any, its content is read again.
+_VERSIONS = ("ETag", "etag", "md5Hash", "generation", "content_md5", "LastModified", "last_modified")
+
+
+@dataclass(frozen=True, slots=True)
+class TraceFile:
+    """Where a file is. ``url`` opens it, and may hold a signature; ``name`` is what is shown and stored.
+
+    ``version`` changes when the file does; None where its place does not say.
+    """
+
+    name: str
+    url: str = field(repr=False)
+    size: int
+    version: str | None
+
+    @property
+    def is_local(self) -> bool:
+        return "://" not in self.url
+
+
+def find_files(paths: Sequence[str]) -> list[TraceFile]:
+    """The files that are named, that match, or that lie in the folders (at any depth), each once.
+
+    Raises :class:`DataError` where there is nothing, :class:`UsageError` where a kind of URL needs another package.
+    """
+    found: dict[str, TraceFile] = {}
+    for path in paths:
+        new = list(_local(path) if "://" not in path else _remote(path))
+        if not new:
+            ends = ", ".join(SUFFIXES)
+            raise DataError(f"{shown(path)}: holds no file that ends in {ends}; name the files, or use a pattern")
+        found |= {file.url: file for file in new}
+    return list(found.values())
+
+
+def _local(path: str) -> Iterator[TraceFile]:
+    if os.path.isdir(path):
+        inside = (os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names)
+        paths = sorted(name for name in inside if _is_trace(os.path.relpath(name, path)))
+    elif has_magic(path) and not os.path.exists(path):
+        paths = sorted(name for name in glob(path, recursive=True) if os.path.isfile(name))
+    else:
+        paths = [path]
+    for name in paths:
+        try:
+            stat = os.stat(name)
+        except OSError as error:
+            raise DataError(f"{name}: cannot be read: {error.strerror or error}; check the name") from None
+        yield TraceFile(name, str(Path(name).absolute()), stat.st_size, f"{stat.st_mtime_ns}-{stat.st_ino}")
+
+
+def _is_trace(path: str) -> bool:
+    """By its name; ``path`` is relative to the folder that was named."""
+    *folders, name = path.split(os.sep)
+    return name.endswith(SUFFIXES) and not any(folder.endswith(DATASET) for folder in folders)
+
+
+def _remote(url: str) -> Iterator[TraceFile]:
+    fs, path = filesystem(url)
+    try:
+        for key, info in _listed(fs, path).items():
+            if info["type"] == "file":
+                there = fs.unstrip_protocol(key)
+                yield TraceFile(shown(there), there, info.get("size") or 0, _version(info))
+    except CbprofError:
+        raise
+    except FileNotFoundError:
+        raise DataError(f"{shown(url)}: no such file or folder; check the name") from None
+    except Exception as error:  # every store has errors of its own
+        raise DataError(f"{shown(url)}: cannot be listed: {one_line(error, url)}") from None
+
+
+def _listed(fs: Any, path: str) -> Mapping[str, Mapping[str, Any]]:
+    found: Mapping[str, Mapping[str, Any]]
+    of_the_web = "http" in fs.protocol  # where a question mark begins a query, and only a listing is a folder
+    if has_magic(path.partition("?")[0] if of_the_web else path):
+        found = fs.glob(path, detail=True)
+    elif path.endswith("/") or (not of_the_web and fs.isdir(path)):
+        inside = fs.find(path, detail=True)
+        found = {key: inside[key] for key in sorted(inside) if _is_trace(key[len(path) :].lstrip("/"))}
+    else:
+        found = {path: fs.info(path)}
+    return found
+
+
+def _version(info: Mapping[str, Any]) -> str | None:
+    told = next((info[key] for key in _VERSIONS if info.get(key)), None)
+    return None if told is None else f"{told}-{info.get('size')}"
+
+
+def filesystem(url: str) -> tuple[Any, str]:
+    """What opens a URL, and the path in it. Raises :class:`UsageError` where a package for it is missing."""
+    from fsspec.core import url_to_fs
+
+    try:
+        fs, path = url_to_fs(url)
+    except ImportError as error:
+        kind = url.partition("://")[0]
+        raise UsageError(f"{shown(url)}: {kind}:// needs another package: {one_line(error, url)}") from None
+    except ValueError as error:
+        raise UsageError(f"{shown(url)}: {one_line(error, url)}") from None
+    return fs, path

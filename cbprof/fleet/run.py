@@ -1,0 +1,127 @@
+"""A run over a fleet: what is known is taken as it is, the rest becomes tasks, and every file ends as one result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from itertools import islice
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from cbprof.analysis.fleet.report import ExaminedFile, FleetReport, report_fleet
+from cbprof.errors import CbprofError, UsageError
+from cbprof.fleet.dataset import Dataset
+from cbprof.fleet.files import TraceFile
+from cbprof.fleet.secrets import one_line
+from cbprof.fleet.task import examine
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+TRIES_AGAIN = 2
+"""Where reading a file fails for a reason that may pass."""
+
+REMEMBER_EVERY_S = 30.0
+
+MOST_UNDER_WAY = 2000
+"""Tasks that the scheduler knows of: enough for as many workers, and 20 MB."""
+
+Result = tuple[TraceFile, ExaminedFile]
+Done = Callable[[int, int], None]
+"""Told how many more files are done, and how many of these were known already."""
+
+
+def run_fleet(
+    files: Sequence[TraceFile],
+    cluster: Callable[[int], AbstractContextManager[Client]],
+    *,
+    out: str | None = None,
+    done: Done = lambda n, n_known: None,
+) -> FleetReport:
+    """Examine all files and put their ranks side by side. ``cluster`` is asked for, with the number of files that
+    are to be read, only if there are any.
+
+    ``out``: where to keep the tables, and to look for what an earlier run has done. Raises :class:`UsageError` where
+    that is not a place that all workers see. Anything that goes wrong with one file is the ``reason`` of its result.
+    """
+    dataset = Dataset.begin(out) if out is not None else None
+    results = {file.url: (file, known) for file, known in dataset.known(files)} if dataset else {}
+    if results:
+        done(len(results), len(results))
+    missing = [file for file in files if file.url not in results]
+    if missing:
+        with cluster(len(missing)) as client:
+            for result in _remembered(examine_all(client, missing, dataset), dataset):
+                results[result[0].url] = result
+                done(1, 0)
+    seen = [results[file.url] for file in files]
+    report = report_fleet([examined for _, examined in seen])
+    if dataset is not None:
+        from cbprof.fleet.tables import as_parquet, ranks_table
+
+        dataset.finish(seen, as_parquet(ranks_table(report)))
+    return report
+
+
+def examine_all(client: Client, files: Sequence[TraceFile], dataset: Dataset | None) -> Iterator[Result]:
+    """The results as they come. The files of a worker that is lost go to another.
+
+    Some thousand tasks are on their way at any time, so that what the scheduler holds does not grow with the fleet.
+    Raises :class:`CbprofError` where the scheduler is lost.
+    """
+    from distributed import as_completed
+
+    run, waiting = uuid4().hex, iter(enumerate(files))
+    under_way: dict[str, Any] = {}
+
+    def submit(n: int) -> list[Any]:
+        numbers, some = [], []
+        for number, file in islice(waiting, n):
+            numbers.append(number)
+            some.append(file)
+        keys = [f"{run}-{number}" for number in numbers]
+        futures: list[Any] = client.map(examine, some, [dataset] * len(some), key=keys, retries=TRIES_AGAIN)
+        under_way.update(zip(keys, futures, strict=True))
+        return futures
+
+    coming = as_completed(submit(MOST_UNDER_WAY), loop=client.loop, with_results=True, raise_errors=False)
+    try:
+        for future, result in coming:
+            del under_way[future.key]
+            file = files[int(future.key.rpartition("-")[2])]
+            if future.status not in {"finished", "error"}:
+                raise CbprofError("the connection to the Dask scheduler was lost; with the same --out a run goes on")
+            yield file, _failed(file, result[1]) if future.status == "error" else result
+            if len(under_way) <= MOST_UNDER_WAY // 2:
+                coming.update(submit(MOST_UNDER_WAY // 2))
+    except BaseException:
+        client.cancel(list(under_way.values()))
+        raise
+
+
+def _failed(file: TraceFile, error: Exception) -> ExaminedFile:
+    """Whatever goes wrong with one file is not the end of the others, but for what is wrong with the request itself."""
+    from distributed import KilledWorker
+
+    if isinstance(error, UsageError):
+        raise error
+    if isinstance(error, KilledWorker):
+        reason = "every worker that read it was lost; it may need more memory than one has: raise --memory"
+    elif isinstance(error, MemoryError):
+        reason = "needs more memory than a worker has: raise --memory, or record fewer steps"
+    else:
+        reason = one_line(error, file.url).removeprefix(f"{file.name}: ")
+    return ExaminedFile(file.name, file.size, reason=reason)
+
+
+def _remembered(results: Iterator[Result], dataset: Dataset | None) -> Iterator[Result]:
+    """The same results; every now and then the dataset notes what is done, for a run that is killed."""
+    new: list[Result] = []
+    n_parts, since = 0, monotonic()
+    for result in results:
+        yield result
+        new.append(result)
+        if dataset is not None and monotonic() - since > REMEMBER_EVERY_S:
+            dataset.remember(new, str(n_parts))
+            new, n_parts, since = [], n_parts + 1, monotonic()

@@ -1,0 +1,42 @@
+"""What a terminal shows of a fleet: the paragraph, the slowest ranks, the heat map, and what could not be read."""
+
+from __future__ import annotations
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from cbprof.analysis.fleet.report import FleetReport
+from cbprof.render.fleet_heat import HeatStrips
+from cbprof.render.fleet_sheets import failed_sheet, job_sheets, ranks_sheet, slow_sheet
+from cbprof.render.fleet_words import sentences
+from cbprof.render.panel import HEADER, LABEL, plain
+from cbprof.render.sheet import Sheet
+
+MOST_JOBS = 1
+
+
+def fleet_terminal(report: FleetReport) -> RenderableType:
+    parts: list[RenderableType] = [Text(" ".join(sentences(report)))]
+    if report.rows:
+        parts += ["", HeatStrips(report), "", _table(ranks_sheet(report))]
+    if report.slow:
+        parts += ["", _table(slow_sheet(report))]
+    for sheet in job_sheets(report, MOST_JOBS):
+        parts += ["", Text(sheet.title, HEADER), _table(sheet)]
+    if report.failed:
+        parts += ["", _table(failed_sheet(report))]
+    parts += [Text(f"! {plain(warning)}", style="yellow") for warning in report.warnings]
+    return Group(*parts)
+
+
+def _table(sheet: Sheet) -> RenderableType:
+    """Columns as wide as they need; the last, where words stand, folds."""
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style=HEADER)
+    words = {"why", "largest cause"}
+    for index, column in enumerate(sheet.columns):
+        is_text = not index or column in words
+        table.add_column(column, justify="left" if is_text else "right", no_wrap=column != "why", overflow="fold")
+    for row in sheet.rows:
+        table.add_row(*(Text(plain(cell)) for cell in row))
+    return Group(table, *(Text(note, LABEL) for note in sheet.notes))

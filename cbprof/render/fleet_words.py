@@ -1,0 +1,137 @@
+"""What a fleet of traces says, as a paragraph."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from cbprof.analysis.fleet.clocks import Skew
+from cbprof.analysis.fleet.report import FleetReport, Job, Part, SlowRank
+from cbprof.analysis.fleet.waits import StepWaits
+from cbprof.render.numbers import count, duration, percent, ratio
+from cbprof.render.panel import plain
+
+MOST_NAMED = 3
+MOST_REASONS = 2
+A_UNIT = {"step": "a step", "run": "in all"}
+
+
+def sentences(report: FleetReport) -> list[str]:
+    """One thing a sentence, the most important first."""
+    return [_files(report), *_idle(report), *_slow(report), *_waits(report), *_skew(report)]
+
+
+def whose(report: FleetReport, row: int) -> str:
+    """A rank by its number, and its folder where others have the same."""
+    found = report.rows[row]
+    alike = sum(other.rank.rank == found.rank.rank for other in report.rows)
+    folder = found.file.folder.rpartition("/")[2]
+    return plain(f"{found.label} of {folder}" if alike > 1 and found.rank.rank is not None and folder else found.label)
+
+
+def _files(report: FleetReport) -> str:
+    ranks, files, failed = len(report.rows), report.n_files, len(report.failed)
+    text = f"{_number(ranks, 'rank')} in {_number(files, 'file')}"
+    return f"{text}; {count(failed)} of the files could not be used." if failed else f"{text}."
+
+
+def _idle(report: FleetReport) -> Iterator[str]:
+    known = [index for index, row in enumerate(report.rows) if row.rank.idle_pct is not None]
+    if report.idle is None or not known:
+        return
+    if len(known) == 1:
+        yield f"Its GPU waited {percent(report.idle.median)} of the time."
+        return
+    most = max(known, key=lambda index: report.rows[index].rank.idle_pct or 0)
+    yield (
+        f"The GPU waited {percent(report.idle.median)} of the time on the median rank, from "
+        f"{percent(report.idle.min)} to {percent(report.idle.max)} ({whose(report, most)})."
+    )
+
+
+def _slow(report: FleetReport) -> Iterator[str]:
+    if report.median_row is None or len(report.rows) < 2:
+        return
+    if not report.slow:
+        yield f"No rank is more than 2 % slower than the median rank, {_own(report, report.median_row)}."
+        return
+    for index, slow in enumerate(report.slow[:MOST_NAMED]):
+        begin = "The slowest is " if not index else "Next comes "
+        median = f", which takes {_own(report, report.median_row)}" if not index else ""
+        yield (
+            f"{begin}{whose(report, slow.row)} with {duration(round(slow.own_ns))} {A_UNIT[report.unit]}, "
+            f"{ratio(slow.times)} the median rank{median}: {reasons(report, slow)}."
+        )
+
+
+def reasons(report: FleetReport, slow: SlowRank) -> str:
+    """What a slow rank does more of than the median rank."""
+    median_ns = slow.own_ns / slow.times
+    more = slow.own_ns - median_ns
+    said = ", ".join(_reason(part) for part in slow.why[:MOST_REASONS])
+    return f"of the {duration(round(more))} more, {said}" if said else f"{duration(round(more))} more in small parts"
+
+
+def _reason(part: Part) -> str:
+    return f"{duration(round(part.more_ns))} are {plain(part.label)}"
+
+
+def _own(report: FleetReport, row: int) -> str:
+    return f"{duration(round(report.own_ns(row)))} {A_UNIT[report.unit]}"
+
+
+def _waits(report: FleetReport) -> Iterator[str]:
+    """Of the job that one rank costs most."""
+    found = [(job, job.waits) for job in report.jobs if job.waits is not None and job.waits.last]
+    if not found:
+        return
+    job, waits = max(found, key=lambda each: each[1].last[0].alone_ns)
+    last = waits.last[0]
+    share = 100 * last.alone_ns / max(1, waits.paced_ns)
+    if share < 1:
+        return
+    together = "the others wait for it" if job.skew else "if the ranks stepped together, they would wait for it"
+    yield (
+        f"{whose(report, job.rows[last.row]).capitalize()} is the slowest in {count(last.n_slowest)} of "
+        f"{count(waits.n_groups)} {_steps(waits)}: {together}, {duration(last.alone_ns)} in all ({percent(share)})."
+    )
+
+
+def _steps(waits: StepWaits) -> str:
+    return "steps" if waits.steps_each == 1 else f"groups of {waits.steps_each} steps"
+
+
+def _skew(report: FleetReport) -> Iterator[str]:
+    """Of the job whose ranks are furthest apart."""
+    found = [(job, job.skew) for job in report.jobs if job.skew is not None]
+    if not found:
+        return
+    job, skew = max(found, key=lambda each: each[1].start_p50_ns)
+    latest = max(range(len(skew.late_ns)), key=skew.late_ns.__getitem__)
+    yield (
+        f"Ranks start a collective {duration(skew.start_p50_ns)} apart in the median, {duration(skew.start_max_ns)} at "
+        f"most; {whose(report, job.rows[latest])} comes {duration(round(skew.late_ns[latest]))} after the first on "
+        f"average. {clocks(report, job, skew)}"
+    )
+
+
+def clocks(report: FleetReport, job: Job, skew: Skew) -> str:
+    """How the clocks differ, and how good the correction is."""
+    furthest = max(range(len(skew.clocks)), key=lambda index: abs(skew.clocks[index].offset_ns))
+    drift = skew.most_drift
+    drifted = (
+        "their drift cannot be told" if drift is None else f"drift by up to {duration(round(drift * 1e9))} a second"
+    )
+    return (
+        f"By the ends of {count(skew.n_matched)} collectives, clocks differ by up to "
+        f"{duration(round(skew.most_offset_ns))} ({whose(report, job.rows[furthest])}) and {drifted}; "
+        "with that taken off, the ends agree within "
+        f"{duration(skew.end_p50_ns)} in the median."
+    )
+
+
+def job_name(job: Job) -> str:
+    return plain(job.folder.rpartition("/")[2] or job.folder or ".")
+
+
+def _number(value: int, what: str) -> str:
+    return f"{count(value)} {what}" if value == 1 else f"{count(value)} {what}s"

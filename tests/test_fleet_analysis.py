@@ -1,0 +1,288 @@
+"""What a fleet's report is made of, against naive counts: steps, collectives, clocks, the heat map, words and page."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from fleet_samples import small_report
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from oracle import NO_DEADLINE
+from rich.console import Console
+
+from cbprof.analysis.fleet import profile
+from cbprof.analysis.fleet.clocks import skew_of
+from cbprof.analysis.fleet.collectives import MOST_KEPT, Collectives, collectives_of
+from cbprof.analysis.fleet.heat import heat_map
+from cbprof.analysis.fleet.profile import StepProfile
+from cbprof.analysis.fleet.rank import BINS, FleetRank, bin_edges
+from cbprof.analysis.fleet.report import ExaminedFile, FleetReport, report_fleet
+from cbprof.analysis.fleet.waits import step_waits
+from cbprof.render.fleet_csv import write_fleet_csv
+from cbprof.render.fleet_heat import heat_png, lines
+from cbprof.render.fleet_page import fleet_html
+from cbprof.render.fleet_terminal import fleet_terminal
+from cbprof.render.fleet_words import sentences, whose
+from cbprof.trace import Kind, Lane, TraceBuilder
+
+NOTHING = np.zeros(0, dtype=np.int64)
+NO_COLLECTIVES = Collectives((), (), NOTHING, NOTHING, NOTHING, NOTHING)
+NO_STEPS = StepProfile(0, 0, NOTHING)
+
+
+def rank(number: int | None = 0, **changes: Any) -> FleetRank:
+    """A rank that is idle for the first half of 1,200 ns."""
+    idle = np.array([10] * (BINS // 2) + [0] * (BINS // 2), dtype=np.int64)
+    facts: dict[str, Any] = {
+        "rank": number,
+        "device": 0,
+        "base_time_ns": 0,
+        "start_ns": 0,
+        "end_ns": 1200,
+        "evidence": "cupti",
+        "mode": None,
+        "complete": True,
+        "reliable": True,
+        "idle_ns": 600,
+        "gpu_ns": 600,
+        "comm_ns": 0,
+        "causes": {"schedule": 600},
+        "longest_gap_ns": 600,
+        "n_gaps": 1,
+        "n_steps": 0,
+        "idle_bins": idle,
+        "steps": NO_STEPS,
+        "collectives": NO_COLLECTIVES,
+    }
+    return FleetRank(**{**facts, **changes})
+
+
+def fleet(*ranks: FleetRank, folder: str = "job") -> FleetReport:
+    return report_fleet([ExaminedFile(f"{folder}/{row}.json", 1, (each,)) for row, each in enumerate(ranks)])
+
+
+def numbers(*values: int) -> Any:
+    return np.array(values, dtype=np.int64)
+
+
+# Steps ----------------------------------------------------------------------------------------------------------------
+
+
+@NO_DEADLINE
+@given(st.data())
+def test_groups_of_steps_against_a_naive_count(data: st.DataObject) -> None:
+    steps = sorted(data.draw(st.sets(st.integers(0, 400), min_size=1, max_size=40)))
+    own = [data.draw(st.integers(0, 100)) for _ in steps]
+    shift, coarser = sorted(data.draw(st.tuples(st.integers(0, 4), st.integers(0, 6))))
+    fine = profile._grouped(numbers(*steps) >> shift, numbers(*own), shift)
+    found = fine.coarser(coarser)
+    for group in range(found.first - 1, found.first + len(found) + 1):
+        mine = [ns for step, ns in zip(steps, own, strict=True) if step >> coarser == group]
+        inside = 0 <= group - found.first < len(found)
+        assert bool(mine) <= inside
+        if inside:
+            assert found.own_ns[group - found.first] == (sum(mine) if mine else -1)
+
+
+@NO_DEADLINE
+@given(st.integers(2, 4), st.data())
+def test_waits_against_a_naive_count(n_ranks: int, data: st.DataObject) -> None:
+    columns = data.draw(st.lists(st.tuples(*[st.integers(-1, 50)] * n_ranks), min_size=1, max_size=8))
+    ranks = [rank(row, steps=StepProfile(5, 0, numbers(*(each[row] for each in columns)))) for row in range(n_ranks)]
+    common = [each for each in columns if -1 not in each]
+    found = step_waits(ranks)
+    assert (found is None) == (not common)
+    if found is None:
+        return
+    assert found.n_groups == len(common)
+    assert found.paced_ns == sum(max(each) for each in common)
+    alone = [0] * n_ranks
+    for each in common:
+        *_, second, first = sorted(each)
+        alone[each.index(first)] += first - second
+    assert {last.row: last.alone_ns for last in found.last} == {row: ns for row, ns in enumerate(alone) if ns}
+
+
+def test_a_long_run_has_few_groups_that_line_up() -> None:
+    own = np.ones(10_000, dtype=np.int64)
+    steps = np.arange(3, 10_003)
+    shift = 6
+    found = profile._grouped(steps >> shift, own, shift)
+    assert found.own_ns.sum() == 10_000
+    assert found.own_ns[1] == 1 << shift
+
+
+# Collectives and clocks -----------------------------------------------------------------------------------------------
+
+
+def test_collectives_are_thinned_out_alike() -> None:
+    builder = TraceBuilder()
+    lane = builder.lane(Lane("comm", device=0))
+    for index in range(1000):
+        builder.span(lane, Kind.GPU_COMM, "all_reduce", 100 * index, 50)
+        if index < 3:
+            builder.span(lane, Kind.GPU_COMM, "broadcast", 100 * index + 60, 10)
+    found = collectives_of(builder.build(), 0)
+    assert (found.names, found.counts) == (("all_reduce", "broadcast"), (1000, 3))
+    assert len(found) <= MOST_KEPT
+    kept = found.occurrence[found.name_id == 0]
+    assert set(np.diff(kept)) == {16}
+    assert (found.start_ns[found.name_id == 0] == 100 * kept).all()
+    assert found.occurrence[found.name_id == 1].tolist() == [0, 1, 2]
+
+
+def collectives(start: Any, end: Any) -> Collectives:
+    count = len(start)
+    return Collectives(("all_reduce",), (count,), np.zeros(count, dtype=np.int64), np.arange(count), start, end)
+
+
+@NO_DEADLINE
+@given(st.integers(-1_000_000, 1_000_000), st.integers(-200, 200), st.integers(0, 5000))
+def test_offset_drift_and_lateness_are_found(offset: int, drift_ppm: int, late: int) -> None:
+    """Three clocks are right; the fourth is not, and its rank comes late."""
+    end = np.arange(1, 61, dtype=np.int64) * 10_000_000
+    start = end - 50_000
+    off = np.rint((end - end.mean()) * drift_ppm * 1e-6).astype(np.int64) + offset
+    ranks = [rank(row, collectives=collectives(start, end)) for row in range(3)]
+    ranks.append(rank(3, collectives=collectives(start + late + off, end + off)))
+    skew = skew_of(ranks)
+    assert skew is not None
+    assert skew.clocks[3].offset_ns == pytest.approx(offset, abs=2)
+    assert skew.clocks[3].drift == pytest.approx(drift_ppm * 1e-6, abs=1e-8)
+    assert skew.late_ns[3] == pytest.approx(late, abs=3)
+    assert skew.start_max_ns == pytest.approx(late, abs=6)
+    assert skew.end_max_ns <= 6
+
+
+def test_few_collectives_tell_no_drift_and_none_no_skew() -> None:
+    few = collectives(numbers(0, 100), numbers(50, 150))
+    skew = skew_of([rank(0, collectives=few), rank(1, collectives=few)])
+    assert skew is not None
+    assert skew.most_drift is None
+    assert skew_of([rank(0), rank(1)]) is None
+    assert skew_of([rank(0, collectives=few)]) is None
+    assert skew_of([rank(0, collectives=few), rank(1, collectives=few, base_time_ns=None)]) is None
+    other = collectives(numbers(0), numbers(50))
+    assert skew_of([rank(0, collectives=few), rank(1, collectives=other)]) is None, "not the same collectives"
+
+
+# The heat map ---------------------------------------------------------------------------------------------------------
+
+
+@settings(NO_DEADLINE, max_examples=25)
+@given(st.lists(st.tuples(st.integers(0, 500), st.integers(120, 2000)), min_size=1, max_size=4), st.data())
+def test_the_heat_map_keeps_all_idle_time(windows: list[tuple[int, int]], data: st.DataObject) -> None:
+    ranks = []
+    for start, length in windows:
+        edges = bin_edges(start, start + length)
+        idle = numbers(*(data.draw(st.integers(0, int(width))) for width in np.diff(edges)))
+        ranks.append(rank(start_ns=start, end_ns=start + length, idle_bins=idle, idle_ns=int(idle.sum())))
+    found = heat_map(ranks)
+    origin = min(start for start, _ in windows) if found.together else 0
+    edges = bin_edges(0, found.length_ns)
+    for row, each in zip(found.idle_pct, ranks, strict=True):
+        begin = each.start_ns - origin if found.together else 0
+        covered = np.diff(np.clip(edges, begin, begin + each.window_ns))
+        assert (np.isnan(row) == (covered == 0)).all()
+        assert np.nansum(row / 100 * covered) == pytest.approx(each.idle_ns, abs=0.01 * found.length_ns)
+
+
+def test_ranks_that_did_not_run_together_begin_at_0_each() -> None:
+    day_ns = 86_400 * 10**9
+    apart = heat_map([rank(0), rank(1, base_time_ns=day_ns)])
+    assert not apart.together
+    assert apart.length_ns == 1200
+    assert (apart.idle_pct[0] == apart.idle_pct[1]).all()
+    assert heat_map([rank(0), rank(1, base_time_ns=600)]).together
+    assert not heat_map([rank(0), rank(1, base_time_ns=None)]).together
+    assert np.isnan(heat_map([rank(idle_ns=None)]).idle_pct).all()
+
+
+def test_the_picture_of_the_heat_map() -> None:
+    report = fleet(*[rank(number) for number in range(100)])
+    found = lines(report, 32)
+    assert (found.each, found.labels[0], found.labels[-1]) == (4, "0-3", "96-99")
+    assert found.cells[0, 0] == 100
+    assert found.cells[0, -1] == 0
+    picture = heat_png(found.cells)
+    assert picture.startswith(b"\x89PNG\r\n\x1a\n")
+    assert picture[16:24] == (120).to_bytes(4, "big") + (25).to_bytes(4, "big")
+
+
+# Ranks and words ------------------------------------------------------------------------------------------------------
+
+
+def test_folders_are_jobs() -> None:
+    files = [ExaminedFile(f"{folder}/{each}.json", 1, (rank(each),)) for folder in "ab" for each in range(2)]
+    report = report_fleet(files)
+    assert [(job.folder, job.rows) for job in report.jobs] == [("a", (0, 1)), ("b", (2, 3))]
+    assert report.warnings == ()
+    assert [whose(report, row) for row in (0, 3)] == ["rank 0 of a", "rank 1 of b"]
+    twice = fleet(rank(3), rank(3))
+    assert twice.warnings == ("job: more than one device or file says that it is rank 3",)
+
+
+def test_what_cannot_be_known_is_said() -> None:
+    unknown = fleet(
+        rank(0, idle_ns=None, causes={}), rank(1, complete=False), rank(2, reliable=False, evidence="emulated")
+    )
+    assert [warning.partition(":")[0] for warning in unknown.warnings] == [
+        "the ranks were measured in different ways (cupti, emulated), which do not compare exactly",
+        "rank 1",
+        "rank 2",
+        "rank 0",
+    ]
+    assert unknown.idle is not None
+    assert unknown.idle.n == 2
+    assert report_fleet([]).median_row is None
+    assert sentences(report_fleet([])) == ["0 ranks in 0 files."]
+
+
+def test_the_paragraph() -> None:
+    report = fleet(rank(0), rank(1), rank(2, end_ns=3600, gpu_ns=3000))
+    assert " ".join(sentences(report)) == (
+        "3 ranks in 3 files. The GPU waited 50.00 % of the time on the median rank, from 16.67 % to 50.00 % (rank 0). "
+        "The slowest is rank 2 with 3.600 us in all, 3.00x the median rank, which takes 1.200 us in all: of the "
+        "2.400 us more, 2.400 us are GPU work."
+    )
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> FleetReport:
+    return small_report(tmp_path_factory.mktemp("small"))
+
+
+def test_the_terminal_shows_the_same(small: FleetReport) -> None:
+    text = io.StringIO()
+    Console(file=text, width=100, color_system=None).print(fleet_terminal(small))
+    shown = text.getvalue()
+    assert "4 ranks in 5 files; 1 of the files could not be used." in shown.replace("\n", " ")
+    assert "Rank 2 is the slowest in 1 of 12 steps: the others wait for it" in " ".join(shown.split())
+    assert "slowest steps of traces" in shown
+    assert "collectives of traces" in shown
+    assert "the file is <empty>?[31m" in shown
+    assert "\x1b" not in shown
+    assert max(len(line) for line in shown.splitlines()) <= 100
+
+
+def test_the_table_for_spreadsheets(small: FleetReport, tmp_path: Path) -> None:
+    pd = pytest.importorskip("pandas")
+    write_fleet_csv(small, tmp_path / "ranks.csv")
+    table = pd.read_csv(tmp_path / "ranks.csv")
+    assert table["rank"].tolist()[:4] == [0, 1, 2, 3]
+    assert table.idle_ns.tolist()[:4] == [row.rank.idle_ns for row in small.rows]
+    assert table.reason.notna().tolist() == [False] * 4 + [True]
+
+
+def test_the_page_holds_no_markup_of_a_name(small: FleetReport) -> None:
+    page = fleet_html(small)
+    assert "<empty>" not in page
+    assert "<b>" not in page
+    assert "{{" not in page
+    assert len(page) < 100_000
+    assert "Files without figures" in page
+    assert "0 ranks" in fleet_html(report_fleet([]))
