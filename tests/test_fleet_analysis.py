@@ -261,7 +261,7 @@ def test_the_terminal_shows_the_same(small: FleetReport) -> None:
     Console(file=text, width=100, color_system=None).print(fleet_terminal(small))
     shown = text.getvalue()
     assert "4 ranks in 5 files; 1 of the files could not be used." in shown.replace("\n", " ")
-    assert "Rank 2 is the slowest in 1 of 12 steps: the others wait for it" in " ".join(shown.split())
+    assert "In 1 of 12 steps rank 2 is the slowest: the others wait for it" in " ".join(shown.split())
     assert "slowest steps of traces" in shown
     assert "collectives of traces" in shown
     assert "the file is <empty>?[31m" in shown

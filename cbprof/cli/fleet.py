@@ -67,6 +67,8 @@ def fleet(
     """
     _check_installed()
     _check_outputs(output, csv)
+    if scheduler and (workers or memory):
+        raise UsageError("--workers and --memory are for processes of this machine: leave them, or --scheduler, out")
     from cbprof.fleet.files import find_files
 
     files = find_files(paths)

@@ -23,10 +23,10 @@ def ranks_sheet(report: FleetReport, most: int = MOST_ROWS) -> Sheet:
         by_idle = sorted(rows, key=lambda row: -(report.rows[row].rank.idle_pct or 0))
         chosen, notes = by_idle[:most], (f"the {most} most idle of {count(len(rows))}; --csv has all",)
     return Sheet(
-        ("rank", "idle", "longest gap", f"own time {A_UNIT[report.unit]}", "collectives", "largest cause"),
+        ("rank", "idle", "longest gap", "own time", "collectives", "largest cause"),
         [_rank(report, row) for row in chosen],
         "",
-        notes,
+        (*notes, f"own time: {A_UNIT[report.unit]}, without collectives that nothing covered"),
     )
 
 
@@ -44,7 +44,7 @@ def slow_sheet(report: FleetReport) -> Sheet:
         (whose(report, slow.row), duration(round(slow.own_ns)), ratio(slow.times), reasons(report, slow))
         for slow in report.slow
     ]
-    return Sheet(("slowest", f"own time {A_UNIT[report.unit]}", "/ median", "why"), rows)
+    return Sheet(("slowest", "own time", "/ median", "why"), rows)
 
 
 def waits_sheet(report: FleetReport, job: Job) -> Sheet:

@@ -14,6 +14,8 @@ from cbprof.render.panel import HEADER, LABEL, plain
 from cbprof.render.sheet import Sheet
 
 MOST_JOBS = 1
+MOST_NAME = 30
+WORDS = ("why", "largest cause", "slowest rank")
 
 
 def fleet_terminal(report: FleetReport) -> RenderableType:
@@ -31,12 +33,15 @@ def fleet_terminal(report: FleetReport) -> RenderableType:
 
 
 def _table(sheet: Sheet) -> RenderableType:
-    """Columns as wide as they need; the last, where words stand, folds."""
+    """Figures as wide as they need; names fold, and so do words, which get what room is left."""
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style=HEADER)
-    words = {"why", "largest cause"}
     for index, column in enumerate(sheet.columns):
-        is_text = not index or column in words
-        table.add_column(column, justify="left" if is_text else "right", no_wrap=column != "why", overflow="fold")
+        if column in WORDS:
+            table.add_column(column, overflow="fold", ratio=1 if column == "why" else None)
+        elif index:
+            table.add_column(column, justify="right", no_wrap=True)
+        else:
+            table.add_column(column, overflow="fold", max_width=MOST_NAME)
     for row in sheet.rows:
         table.add_row(*(Text(plain(cell)) for cell in row))
     return Group(table, *(Text(note, LABEL) for note in sheet.notes))

@@ -21,11 +21,15 @@ def sentences(report: FleetReport) -> list[str]:
 
 
 def whose(report: FleetReport, row: int) -> str:
-    """A rank by its number, and its folder where others have the same."""
+    """A rank by its number, with its folder where another has the same, or by its file where both lie in one folder."""
     found = report.rows[row]
-    alike = sum(other.rank.rank == found.rank.rank for other in report.rows)
-    folder = found.file.folder.rpartition("/")[2]
-    return plain(f"{found.label} of {folder}" if alike > 1 and found.rank.rank is not None and folder else found.label)
+    alike = [other for other in report.rows if other.rank.rank == found.rank.rank]
+    if len(alike) == 1 or found.rank.rank is None:
+        return plain(found.label)
+    folder = found.file.folder
+    if sum(other.file.folder == folder for other in alike) > 1:
+        return plain(found.file_label)
+    return plain(f"{found.label} of {folder.rpartition('/')[2]}")
 
 
 def _files(report: FleetReport) -> str:
@@ -89,10 +93,11 @@ def _waits(report: FleetReport) -> Iterator[str]:
     share = 100 * last.alone_ns / max(1, waits.paced_ns)
     if share < 1:
         return
+    name = whose(report, job.rows[last.row])
     together = "the others wait for it" if job.skew else "if the ranks stepped together, they would wait for it"
     yield (
-        f"{whose(report, job.rows[last.row]).capitalize()} is the slowest in {count(last.n_slowest)} of "
-        f"{count(waits.n_groups)} {_steps(waits)}: {together}, {duration(last.alone_ns)} in all ({percent(share)})."
+        f"In {count(last.n_slowest)} of {count(waits.n_groups)} {_steps(waits)} {name} is the slowest: {together}, "
+        f"{duration(last.alone_ns)} in all ({percent(share)})."
     )
 
 

@@ -51,8 +51,11 @@ class FleetRow:
     @property
     def label(self) -> str:
         """``rank 3``; or the file, where no number is known."""
-        if self.rank.rank is not None:
-            return f"rank {self.rank.rank}"
+        return self.file_label if self.rank.rank is None else f"rank {self.rank.rank}"
+
+    @property
+    def file_label(self) -> str:
+        """``trace.json, GPU 0``."""
         return f"{self.file.name.rpartition('/')[2]}, GPU {self.rank.device}"
 
 
