@@ -23,13 +23,6 @@ _MALFORMED = (KeyError, TypeError, ValueError)
 _MAX_NS = 1 << 62
 
 
-def is_native(document: ChromeDocument) -> bool:
-    """Whether cbprof's format is what these events are in: they say so, or one has a category of ours."""
-    if isinstance(document.fields.get("cbprof"), dict):
-        return True
-    return any(isinstance(event, dict) and str(event.get("cat")) in CATEGORIES for event in document.events)
-
-
 def to_trace(document: ChromeDocument, path: Path) -> Trace:
     """The trace that a native document holds; ``path`` is for messages only.
 
