@@ -24,6 +24,7 @@ from rich.console import Console
 from rich.table import Table
 
 from cbprof.analysis.cut import without_profiled_steps
+from cbprof.analysis.predict import predict
 from cbprof.analysis.summary import Summary, summarize
 from cbprof.cli.ranges import parse_window
 from cbprof.engine.config import EngineConfig, Mode
@@ -138,6 +139,7 @@ def measure(
     lengths = [{r: len(tokens) for r, tokens in outcome.tokens.items()} for outcome in outcomes.values()]
     table.add_section()
     table.add_row("async wall / sync wall", "", f"{_wall(summaries['async']) / _wall(summaries['sync']):.4f}")
+    table.add_row("the same, predicted from the sync run", "", f"{1 / predict(traces['sync']).speedup:.4f}")
     table.add_row("async wall / sync GPU active", "", f"{_wall(summaries['async']) / active_s:.4f}")
     table.add_row("floor, s", "", f"{floor_s:.3f}")
     table.add_row("tokens identical", "", str(outcomes["sync"].tokens == outcomes["async"].tokens))

@@ -42,10 +42,10 @@ class BlockManager:
 
     def can_grow(self, request: Request, length: int) -> bool:
         """Is there room for the request's first ``length`` tokens?"""
-        return self.blocks_for(length) - len(request.blocks) <= self.free_blocks
+        return length <= (len(request.blocks) + len(self._free_blocks)) * self.block_size
 
     def grow(self, request: Request, length: int) -> None:
-        while len(request.blocks) < self.blocks_for(length):
+        while len(request.blocks) * self.block_size < length:
             block = self._free_blocks.pop()
             self.tables[request.seat, len(request.blocks)] = block
             request.blocks.append(block)

@@ -6,13 +6,14 @@ Sync needs one. Async needs two: while batch N runs from one, batch N+1 is prepa
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from cbprof.engine.batch import Batch
 from cbprof.engine.blocks import BlockManager
 from cbprof.engine.devices.base import Device, Event, IntArray, Stream
 from cbprof.engine.hooks import Hooks
 from cbprof.engine.layout import PLACEHOLDER
-from cbprof.engine.noise import noise_keys
+from cbprof.engine.noise import position_keys, request_keys
 
 
 class Slot:
@@ -35,6 +36,8 @@ class Slot:
         self._write_at, self._block_table = cut["write_at"], cut["block_table"]
         self._query_start, self._context, self._sample_at = cut["query_start"], cut["context"], cut["sample_at"]
         self._noise_key, self._temperature = cut["noise_key"], cut["temperature"].view(np.float32)
+        self._seated = np.full(device.layout.max_requests, -1, np.int32)
+        self._seat_keys = np.zeros(device.layout.max_requests, np.uint32)
         self._scratch = blocks.num_blocks * blocks.block_size
         self._bucket = 0
         self.inputs_ready = device.event("inputs_ready")
@@ -48,10 +51,12 @@ class Slot:
         their keys and values to the scratch block behind the cache.
         """
         rows, tokens = len(batch.rows), batch.num_tokens
-        facts = np.array(
-            [(r.start, r.tokens, r.carry, r.seat, r.request.id, r.request.ids[r.start]) for r in batch.rows], np.int32
+        riders, starts, counts, _, carries, seats = zip(*batch.rows, strict=True)
+        request_ids = [request.id for request in riders]
+        first_ids = [request.ids.item(start) for request, start in zip(riders, starts, strict=True)]
+        start, count, carry, seat, request, first_id = np.array(
+            (starts, counts, carries, seats, request_ids, first_ids), np.int32
         )
-        start, count, carry, seat, request, first_id = facts.T
         self._bucket = bucket = next(size for size in self._device.buckets if size >= tokens)
 
         ends = np.cumsum(count, dtype=np.int32)
@@ -63,8 +68,8 @@ class Slot:
         self._context[rows:] = 0
         self._sample_at[:rows] = ends - 1
         self._sample_at[rows:] = 0
-        self._noise_key[:rows] = noise_keys(self._seed, request, start + count)
-        self._temperature[:rows] = [row.request.temperature for row in batch.rows]
+        self._noise_key[:rows] = position_keys(self._request_keys(seat, request), start + count)
+        self._temperature[:rows] = [request.temperature for request in riders]
         np.take(self._blocks.tables, seat, axis=0, out=self._block_table[:rows])
 
         row = np.repeat(np.arange(rows, dtype=np.int32), count)
@@ -78,11 +83,17 @@ class Slot:
         # A row that carries brings one token, and only the device knows it; a prefill row brings several known ones.
         self._input_ids[begins] = np.where(carry < 0, first_id, PLACEHOLDER)
         for r in np.flatnonzero(count > 1):
-            ids = batch.rows[r].request.ids
-            self._input_ids[begins[r] : ends[r]] = ids[start[r] : start[r] + count[r]]
+            self._input_ids[begins[r] : ends[r]] = riders[r].ids[start[r] : start[r] + count[r]]
         self._input_ids[tokens:bucket] = PLACEHOLDER
         self._carry[:bucket] = -1
         self._carry[begins] = carry
+
+    def _request_keys(self, seat: IntArray, request: IntArray) -> npt.NDArray[np.uint32]:
+        """The part of the noise keys that is the requests': made anew only when a seat has changed hands."""
+        if (self._seated[seat] != request).any():
+            self._seated[seat] = request
+            self._seat_keys[seat] = request_keys(self._seed, request)
+        return self._seat_keys[seat]
 
     def copy_in(self, stream: Stream) -> None:
         self._device.run("h2d", self.index, stream)
