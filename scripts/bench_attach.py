@@ -4,8 +4,9 @@
 
 Prints where the time of each goes, and for transformers what attaching costs: the ratio of the steady times of
 neighbouring runs, attached / not. Steady is from the 9th batch to the last, by a clock that is read in both: captures
-and warm-up vary by more than the cost. The same requests throughout, greedy, so that the tokens can be compared; the two
-engines round differently and are not compared with each other. Async needs a CUDA device; without one only sync is run.
+and warm-up vary by more than the cost. The same requests throughout, greedy, so that the tokens can be compared; the
+two engines round differently and are not compared with each other. Async needs a CUDA device; without one only sync
+is run.
 """
 
 from __future__ import annotations
