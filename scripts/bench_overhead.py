@@ -16,6 +16,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from cbprof.cli.progress import token_progress
 from cbprof.engine.config import EngineConfig, Mode
 from cbprof.engine.engine import Engine
 from cbprof.engine.workload import Workload
@@ -30,6 +31,7 @@ def bench(
     new_tokens: Annotated[int, typer.Option(help="Tokens to generate a request.")] = 256,
     pairs: Annotated[int, typer.Option(help="Pairs of runs in each mode.")] = 5,
     profiler: Annotated[bool, typer.Option(help="Also once under torch.profiler, on a CUDA device.")] = True,
+    live: Annotated[bool, typer.Option(help="Draw the live line of `cbprof run` while recording, on stderr.")] = False,
 ) -> None:
     """Measure the overhead of the recorder."""
     import torch
@@ -50,7 +52,7 @@ def bench(
                 # Whoever goes second finds the clocks warmer: take turns.
                 for instrumented in (pair % 2 == 0, pair % 2 == 1):
                     if instrumented:
-                        recorded.append(recorded_s(engine, workload, mode, Path(folder)))
+                        recorded.append(recorded_s(engine, workload, mode, Path(folder), live=live))
                     else:
                         plain.append(plain_s(engine, workload, mode))
             ratios = sorted(a / b for a, b in zip(recorded, plain, strict=True))
@@ -74,9 +76,14 @@ def plain_s(engine: Engine, workload: Workload, mode: Mode) -> float:
     return engine.serve(workload.make_requests(engine.vocab_size), mode).wall_ns / 1e9
 
 
-def recorded_s(engine: Engine, workload: Workload, mode: Mode, folder: Path) -> float:
-    """Seconds that the loop takes while it is recorded."""
-    outcome = record(engine, workload, mode, folder / "trace.json").outcome
+def recorded_s(engine: Engine, workload: Workload, mode: Mode, folder: Path, *, live: bool) -> float:
+    """Seconds that the loop takes while it is recorded, and shown if ``live``, terminal or not."""
+    if live:
+        console = Console(stderr=True, force_terminal=True)
+        with token_progress(console, mode, workload.most_tokens) as watch:
+            outcome = record(engine, workload, mode, folder / "trace.json", watch=watch).outcome
+    else:
+        outcome = record(engine, workload, mode, folder / "trace.json").outcome
     assert outcome is not None
     return outcome.wall_ns / 1e9
 
