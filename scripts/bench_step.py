@@ -1,7 +1,7 @@
 """One decode step, replayed from its CUDA graph, at several contexts: the lean form of a model, or its own modules.
 
     python scripts/bench_step.py                               # llama-8b, 32 rows
-    python scripts/bench_step.py --profile --plain             # and which kernels it spends its time in; unfused too
+    python scripts/bench_step.py --profile --plain --compile   # and which kernels it spends its time in; other forms
 
 Every row decodes one token at the same context, over random keys and values in shuffled blocks. The floor is the time
 to read the weights and the KV cache once at the speed of a device-to-device copy, measured in the same process.
@@ -21,6 +21,7 @@ from rich.console import Console
 from rich.table import Table
 
 from cbprof.engine.layout import SlotLayout
+from cbprof.engine.model.spec import ModelSpec
 
 if TYPE_CHECKING:
     from torch.cuda import CUDAGraph
@@ -36,6 +37,7 @@ def bench(
     rows: Annotated[int, typer.Option(help="Requests in the batch.")] = 32,
     context: Annotated[list[int] | None, typer.Option(help="Tokens a row; can be repeated.")] = None,
     plain: Annotated[bool, typer.Option(help="Also with the model's own modules.")] = False,
+    compiled: Annotated[bool, typer.Option("--compile", help="Also with those through torch.compile.")] = False,
     profile: Annotated[bool, typer.Option(help="Kernels by time, at the first and the last context.")] = False,
 ) -> None:
     """Print milliseconds a step, and how far that is from the floor."""
@@ -48,36 +50,45 @@ def bench(
     gc.collect()
     torch.cuda.empty_cache()
     console.print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, copy {bandwidth / 1e12:.3f} TB/s")
-    for fuse in (True, False) if plain else (True,):
-        console.print(measure(model, layout, contexts, bandwidth, console if profile else None, fuse=fuse))
+    specs = {"lean": ModelSpec(model, "bfloat16")}
+    specs |= {"plain": ModelSpec(model, "bfloat16", fuse=False)} if plain else {}
+    specs |= {"compiled": ModelSpec(model, "bfloat16", compiled=True)} if compiled else {}
+    for form, spec in specs.items():
+        title = f"{model}, {rows} rows, {form}"
+        console.print(measure(spec, layout, contexts, bandwidth, console if profile else None, title=title))
         gc.collect()
         torch.cuda.empty_cache()
 
 
 def measure(
-    model: str, layout: SlotLayout, contexts: list[int], bandwidth: float, profile_to: Console | None, *, fuse: bool
+    spec: ModelSpec,
+    layout: SlotLayout,
+    contexts: list[int],
+    bandwidth: float,
+    profile_to: Console | None,
+    *,
+    title: str,
 ) -> Table:
     """One form of the model at every context, from one graph."""
     import torch
 
     from cbprof.engine.model.runner import Runner
-    from cbprof.engine.model.spec import ModelSpec
 
     rows = layout.max_requests
-    spec = ModelSpec(model, "bfloat16", fuse=fuse)
     runner = Runner(spec, layout, num_blocks=rows * layout.max_blocks, slots=1, device=torch.device("cuda"))
-    for layer in runner._cache._layers:
-        layer.normal_()
+    for keys, values in runner._cache._layers:
+        keys.normal_()
+        values.normal_()
     graph = capture(runner, rows)
     facts = runner.facts
-    table = Table("context", "ms", "floor, ms", "x floor", title=f"{model}, {rows} rows, {'lean' if fuse else 'plain'}")
+    table = Table("context", "ms", "floor, ms", "x floor", title=title)
     for context in contexts:
         decode_at(context, runner, layout)
         ms = step_ms(graph)
         floor = 1e3 * (facts.step_weight_bytes + rows * context * facts.kv_bytes_per_token) / bandwidth
         table.add_row(f"{context:,}", f"{ms:.3f}", f"{floor:.3f}", f"{ms / floor:.3f}")
         if profile_to and context in (contexts[0], contexts[-1]):
-            profile_to.print(kernel_table(graph, f"{table.title}, context {context:,}"))
+            profile_to.print(kernel_table(graph, f"{title}, context {context:,}"))
     table.caption = f"{len(set(runner.outputs[0].tolist()))} distinct tokens"
     return table
 

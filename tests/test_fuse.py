@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +98,18 @@ def two_steps(runner: Runner) -> Any:
         logits.append(runner.logits(slot, 14)[list(rows)])
         runner.step(slot, 14)
     return torch.stack(logits).double().cpu()
+
+
+def test_compiled_modules_give_the_logits_of_the_plain_ones(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Traced but not lowered: the CPU's compiler would take half a minute."""
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager", fullgraph=True))
+    name = saved({**MODELS["llama"], "num_hidden_layers": 1}, tmp_path)
+    compiled = Runner(ModelSpec(name, "float64", compiled=True), LAYOUT, num_blocks=NUM_BLOCKS, slots=2, device=CPU)
+    assert isinstance(compiled._decoder, ModuleDecoder)
+    plain = runner_for(name, fuse=False)
+    for runner in (compiled, plain):
+        pack(runner.inputs[0], ROWS, 14)
+    torch.testing.assert_close(compiled.logits(0, 14), plain.logits(0, 14), rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("settings", MODELS.values(), ids=MODELS)

@@ -80,6 +80,9 @@ def run(
     fuse: Annotated[
         bool, typer.Option(help="Merge projections and fuse small kernels (Llama, Qwen2, Qwen3).")
     ] = EngineConfig.fuse,
+    compiled: Annotated[
+        bool, typer.Option("--compile", help="The model's own modules through torch.compile instead.")
+    ] = EngineConfig.compiled,
     output: Annotated[
         Path, typer.Option("--output", "-o", help="The trace; .gz compresses it. With both: NAME.sync and NAME.async.")
     ] = Path("trace.json"),
@@ -133,6 +136,7 @@ def run(
         num_blocks=blocks,
         seed=seed,
         fuse=fuse,
+        compiled=compiled,
     )
     if output.is_dir() or not output.name:
         raise UsageError(f"{output} is a folder: give --output the name of a file")

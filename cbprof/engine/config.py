@@ -20,7 +20,8 @@ class EngineConfig:
     ``max_batch`` requests and ``max_batch_tokens`` tokens at most go into one step, and at most ``prefill_chunk``
     tokens of any one request. The KV cache has ``num_blocks`` blocks of ``block_size`` tokens; 0 means as many as
     ``max_batch`` requests of ``max_context`` tokens need. ``device_index``: which of several GPUs. ``fuse``: merged
-    projections and fused small kernels, where the model's family has them.
+    projections and fused small kernels, where the model's family has them. ``compiled``: the model's own modules
+    through torch.compile instead.
     """
 
     model: str = "tiny"
@@ -36,6 +37,7 @@ class EngineConfig:
     slots: int = 2
     seed: int = 0
     fuse: bool = True
+    compiled: bool = False
 
     def __post_init__(self) -> None:
         for name in ("max_batch", "max_batch_tokens", "prefill_chunk", "max_context", "block_size", "slots"):

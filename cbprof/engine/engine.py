@@ -94,6 +94,8 @@ def _resolved(config: EngineConfig) -> EngineConfig:
         import torch
 
         config = replace(config, device="cuda" if torch.cuda.is_available() else "host")
+    if config.compiled and config.device != "cuda":
+        raise UsageError("torch.compile is for models on a GPU: leave out --compile, or use --device cuda")
     if config.dtype == "auto":
         config = replace(config, dtype="bfloat16" if config.device == "cuda" else "float32")
     return config
@@ -102,7 +104,13 @@ def _resolved(config: EngineConfig) -> EngineConfig:
 def _open_device(config: EngineConfig) -> CudaDevice | HostDevice:
     from cbprof.engine.model.spec import DtypeName, ModelSpec
 
-    spec = ModelSpec(name=config.model, dtype=cast(DtypeName, config.dtype), seed=config.seed, fuse=config.fuse)
+    spec = ModelSpec(
+        name=config.model,
+        dtype=cast(DtypeName, config.dtype),
+        seed=config.seed,
+        fuse=config.fuse,
+        compiled=config.compiled,
+    )
     if config.device == "cuda":
         from cbprof.engine.devices.cuda import CudaDevice
 

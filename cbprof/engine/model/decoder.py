@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable
+from typing import Any, Protocol
 
 import torch
 from transformers import PreTrainedModel
@@ -25,10 +26,11 @@ class Decoder(Protocol):
 
 
 class ModuleDecoder:
-    """The modules of transformers as they are, whatever the architecture."""
+    """The modules of transformers as they are, whatever the architecture. ``compiled``: through torch.compile."""
 
-    def __init__(self, model: PreTrainedModel) -> None:
-        self._model = model
+    def __init__(self, model: PreTrainedModel, *, compiled: bool = False) -> None:
+        # One compilation for every number of tokens: there are dozens of buckets.
+        self._model: Callable[..., Any] = torch.compile(model, dynamic=True) if compiled else model
 
     def logits(self, inputs: StepInputs, previous: torch.Tensor, cache: PagedCache, attend: Attend) -> torch.Tensor:
         output = self._model(
@@ -42,10 +44,13 @@ class ModuleDecoder:
         return logits
 
 
-def decoder_for(model: PreTrainedModel, layout: SlotLayout, *, fuse: bool) -> Decoder:
-    """The lean form of ``model`` if ``fuse`` and there is one, which takes ``model`` apart; else its own modules."""
-    if not fuse or not can_fuse(model):
-        return ModuleDecoder(model)
+def decoder_for(model: PreTrainedModel, layout: SlotLayout, *, fuse: bool, compiled: bool = False) -> Decoder:
+    """The lean form of ``model`` if ``fuse`` and there is one, which takes ``model`` apart; else its own modules.
+
+    ``compiled``: its own modules in any case, through torch.compile.
+    """
+    if compiled or not fuse or not can_fuse(model):
+        return ModuleDecoder(model, compiled=compiled)
     if model.device.type == "cuda":
         from cbprof.engine.model import fused_triton
 

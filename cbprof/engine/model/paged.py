@@ -47,15 +47,18 @@ class PagedCache:
         self.block_size = block_size
         self.scratch = num_blocks * block_size
         """The first KV slot of the scratch block."""
-        # Zeros, not empty: a masked key still enters a product, and 0 * NaN is NaN.
-        shape = (layers, 2, (num_blocks + 1) * block_size, kv_heads, head_dim)
-        self.token_shape = shape[3:]
-        self._layers = list(torch.zeros(shape, dtype=dtype, device=device))
+        self.token_shape = kv_heads, head_dim
+        shape = ((num_blocks + 1) * block_size, *self.token_shape)
+        # Zeros, not empty: a masked key still enters a product, and 0 * NaN is NaN. Tensors of their own, not views of
+        # one: torch.compile would copy all of that whenever a part is written.
+        self._layers = [
+            (torch.zeros(shape, dtype=dtype, device=device), torch.zeros(shape, dtype=dtype, device=device))
+            for _ in range(layers)
+        ]
 
     def layer(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
         """All keys and values of a layer, ``[KV slots, kv_heads, head_dim]`` each."""
-        keys, values = self._layers[index]
-        return keys, values
+        return self._layers[index]
 
     def write(
         self, layer: int, at: torch.Tensor, key: torch.Tensor, value: torch.Tensor

@@ -33,7 +33,7 @@ class Runner:
             raise UsageError("float64 runs on the CPU only; use --device cpu, or float32, bfloat16 or float16")
         model = load(spec, device)
         self.facts = facts(model, spec)
-        self._decoder = decoder_for(model, layout, fuse=spec.fuse)
+        self._decoder = decoder_for(model, layout, fuse=spec.fuse, compiled=spec.compiled)
         self._layout = layout
         self._cache = PagedCache(
             layers=self.facts.layers,

@@ -13,13 +13,15 @@ DTYPES: tuple[DtypeName, ...] = get_args(DtypeName)
 class ModelSpec:
     """What the user asked for. ``name`` is a preset, a local folder, or a hub id; ``seed`` is for random weights.
 
-    ``fuse``: run the model in its lean form, where there is one.
+    ``fuse``: run the model in its lean form, where there is one. ``compiled``: run its own modules through
+    torch.compile, whatever its family.
     """
 
     name: str
     dtype: DtypeName = "float32"
     seed: int = 0
     fuse: bool = True
+    compiled: bool = False
 
 
 @dataclass(frozen=True)
