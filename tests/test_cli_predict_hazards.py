@@ -68,7 +68,7 @@ def test_a_prediction(folder: Path) -> None:
 │                                                                              │
 │ ceiling      80 ns if the GPU never waited: at most 1.85x as fast            │
 │ predicted by replaying the measured durations in the async order             │
-│ measured by  no GPU, a process of its own plays the device                   │
+│ measured by  no GPU, the host plays the device                               │
 ╰──────────────────────────────────────────────────────────────────────── toy ─╯
 """
     )

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
-from cbprof.formats import kineto, load
+from cbprof.analysis.step_source import StepSource, step_source
+from cbprof.cli.main import app
+from cbprof.formats import kineto, load, save
 from cbprof.formats.step_marks import with_steps
 from cbprof.formats.step_search import LEAST_STEPS, with_searched_steps
 from cbprof.trace import NONE, Kind, Lane, Trace, TraceBuilder
@@ -99,3 +103,43 @@ def test_steps_that_are_known_stay() -> None:
     trace = loop([20] * 40)
     known = replace(trace, step=np.zeros(len(trace), dtype=np.int32))
     assert with_searched_steps(known) is known
+
+
+# What users are told of it
+
+
+def test_how_steps_are_known(tmp_path: Path) -> None:
+    bare = loop([20] * 40)
+    assert step_source(bare) is None
+    assert step_source(with_searched_steps(bare)) == StepSource("sampling copies", 1.0)
+    recorded = replace(bare, step=np.zeros(len(bare), dtype=np.int32))
+    assert step_source(recorded) == StepSource("recorded")
+    generate(tmp_path / "trace.json", 3000, Loop())
+    assert step_source(load(tmp_path / "trace.json")) == StepSource("annotations")
+    odd = replace(recorded, meta={"steps_from": ["graph"], "steps_confidence": None})  # in a file, anything may stand
+    assert step_source(odd) == StepSource("recorded")
+
+
+def shown(*command: str) -> str:
+    result = CliRunner().invoke(app, list(command))
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def test_reports_say_how_surely_steps_were_found(tmp_path: Path) -> None:
+    path = str(tmp_path / "trace.json")
+    save(with_searched_steps(loop([20] * 15 + [40] + [20] * 14)), Path(path))
+    for command in (["doctor", path, "--json"], ["report", path, "--json"]):
+        steps = json.loads(shown(*command))["steps"]
+        assert (steps["source"], steps["confidence"]) == ("sampling copies", 28 / 29)
+    assert "sampling copies, 96.55 % of the steps alike" in shown("doctor", path)
+    assert "steps found by  sampling copies, 96.55 % of the steps alike" in shown("report", path)
+    assert "Steps found by sampling copies, 96.55 % of the steps alike." in shown("report", path, "--format", "md")
+
+
+def test_steps_that_were_told_need_no_word(tmp_path: Path) -> None:
+    path = str(tmp_path / "trace.json")
+    generate(Path(path), 3000, Loop())
+    assert "steps found by" not in shown("report", path)
+    assert json.loads(shown("report", path, "--json"))["steps"]["confidence"] is None
+    assert "annotations" in shown("doctor", path)

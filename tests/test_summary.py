@@ -111,7 +111,7 @@ def test_report_of_two_steps() -> None:
             {"name": "wait", "total_ns": 70, "exposed_ns": 15, "count": 2, "p50_ns": 30, "p99_ns": 40},
             {"name": "launch", "total_ns": 20, "exposed_ns": 15, "count": 2, "p50_ns": 10, "p99_ns": 10},
         ],
-        "steps": {"count": 2, "p50_ns": 25, "p99_ns": 105},
+        "steps": {"count": 2, "p50_ns": 25, "p99_ns": 105, "source": "recorded", "confidence": None},
         "tokens": None,
         "tokens_per_s": None,
         "latency": None,
@@ -196,7 +196,7 @@ def test_nothing_on_a_device_is_unknown_rather_than_idle() -> None:
     report = to_json(summary)
     assert report["devices"] == []
     assert report["window"] is None
-    assert report["steps"] == {"count": 0, "p50_ns": None, "p99_ns": None}
+    assert report["steps"] == {"count": 0, "p50_ns": None, "p99_ns": None, "source": "recorded", "confidence": None}
     assert summary.warnings == ("no span on a device: idle time is unknown",)
     assert summary.tokens_per_s is None
 

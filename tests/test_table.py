@@ -12,6 +12,7 @@ from rich.console import Console, RenderableType
 
 from cbprof.analysis.states import StateTotals
 from cbprof.analysis.summary import Summary, summarize
+from cbprof.render.evidence import in_a_sentence
 from cbprof.render.numbers import count, duration, percent, rate, ratio, short_percent
 from cbprof.render.statebar import cells_of
 from cbprof.render.table import comparison_table, summary_table
@@ -99,6 +100,19 @@ def test_sync_and_async_side_by_side() -> None:
 ╰─────────────────────────────────────────────────────────── cbprof reference ─╯
 """
     )
+
+
+@pytest.mark.parametrize(
+    ("device", "player"), [("host process", "a process of its own"), ("cpu", "the host"), (None, "the host")]
+)
+def test_only_the_device_process_is_called_one(device: str | None, player: str) -> None:
+    """transformers on a CPU (``cpu``), and a tracer with ``device="host"``, compute in the process that is recorded."""
+    assert f"no GPU, {player} plays the device" in shown(summary_table(run("sync", device=device)))
+    assert in_a_sentence("emulated", device).startswith(f"No GPU: {player} plays the device;")
+
+
+def test_evidence_that_is_not_known_is_quoted() -> None:
+    assert "measured by  {player} [b]" in shown(summary_table(run("sync", evidence="{player} [b]", device="cpu")))
 
 
 @pytest.mark.parametrize("width", [30, 60, 80, 120])

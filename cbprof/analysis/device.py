@@ -108,13 +108,13 @@ def summarize_device(
     activity: Activity,
 ) -> DeviceSummary:
     """The figures of a device in ``window``, which lies in ``run``. ``phases``: those of the window."""
+    ran = ran_in(trace, device, window, activity)
     in_run = states(trace, run, device, activity, host)
     gaps = find_gaps(trace, in_run, host, activity)
     steps = step_times(trace, in_run, gaps, host).starting_in(window)
     here = in_run.within(window)
     if window != run:
         gaps = find_gaps(trace, here, host, activity)
-    ran = ran_in(trace, device, window, activity)
     ranks = {lane.rank for lane in trace.lanes if lane.device == device}
     totals = here.totals()
     blame = blame_gaps(trace, device, gaps, host)
@@ -125,7 +125,7 @@ def summarize_device(
         n_gpu_events=ran.n_events,
         states=totals,
         gaps=gaps,
-        blame=blame,
+        causes=blame.totals(),
         one_off_idle_ns=once_ns,
         overlap=overlapped,
         waits=[phase for phase in phases if phase.waiting],

@@ -7,7 +7,6 @@ vectorised and exact.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,11 +36,16 @@ def overlaps(a_start: Int64, a_end: Int64, b_start: Int64, b_end: Int64) -> Over
     count = np.maximum(np.searchsorted(b_start, a_end, side="left") - first, 0)
     a = np.repeat(np.arange(len(a_start)), count)
     # Row k of the j-th interval of `a` meets b[first[j] + k].
-    rows_before = np.cumsum(count) - count
-    b = np.arange(len(a)) + (first - rows_before)[a]
-    start = np.maximum(a_start[a], b_start[b])
-    end = np.minimum(a_end[a], b_end[b])
+    first -= np.cumsum(count) - count
+    b = first[a]
+    b += np.arange(len(a))
+    start = a_start[a]
+    np.maximum(start, b_start[b], out=start)
+    end = a_end[a]
+    np.minimum(end, b_end[b], out=end)
     met = end > start
+    if met.all():  # as it is unless some interval is empty; a large trace needs the room of a copy
+        return Overlaps(a, b, start, end)
     return Overlaps(a[met], b[met], start[met], end[met])
 
 
@@ -81,24 +85,22 @@ class Intervals:
         """The measure of the set."""
         return int(self.length_ns.sum())
 
-    @cached_property
-    def _table(self) -> tuple[Int64, Int64]:
-        """The measure of the set before each interval, and where that begins; one more row for the end of time."""
-        so_far = np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(self.length_ns)))
-        return so_far, np.append(self.start, np.iinfo(np.int64).max)
-
-    def before(self, time: Int64) -> Int64:
-        """For each instant, how many nanoseconds of the set lie before it."""
-        so_far, start = self._table
-        position = count_until(self.end, time)
-        measure: Int64 = time - start[position]
-        np.maximum(measure, 0, out=measure)
-        measure += so_far[position]
-        return measure
-
     def within(self, start: Int64, end: Int64) -> Int64:
         """For each span [start, end), how many of its nanoseconds the set covers. The spans may overlap."""
-        return self.before(end) - self.before(start)
+        # The measure of the set before each interval, and where that begins; one more row for the end of time.
+        so_far = np.zeros(len(self) + 1, dtype=np.int64)
+        np.cumsum(self.length_ns, out=so_far[1:])
+        begin = np.append(self.start, np.iinfo(np.int64).max)
+
+        def before(time: Int64) -> Int64:
+            """How many nanoseconds of the set lie before each instant."""
+            position = count_until(self.end, time)
+            measure: Int64 = time - begin[position]
+            np.maximum(measure, 0, out=measure)
+            measure += so_far[position]
+            return measure
+
+        return before(end) - before(start)
 
     def clip(self, a: int, b: int) -> Intervals:
         """What lies within [a, b)."""

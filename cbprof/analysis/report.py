@@ -17,6 +17,7 @@ from cbprof.analysis.overlap import Overlap
 from cbprof.analysis.phases import PhaseTime, nearest_rank
 from cbprof.analysis.profile import CLIP_TO_NEXT_START, MOST_UNTRACED_PCT, Profile
 from cbprof.analysis.segments import Segments
+from cbprof.analysis.step_source import StepSource
 from cbprof.analysis.summary import Summary
 from cbprof.analysis.verdict import Verdict
 
@@ -48,6 +49,7 @@ def to_json(
             "count": summary.n_steps,
             "p50_ns": summary.step_percentile_ns(50),
             "p99_ns": summary.step_percentile_ns(99),
+            **how_steps_are_known(summary.step_source),
         },
         "verdict": _verdict(summary.verdict),
         "tokens": summary.tokens,
@@ -55,6 +57,11 @@ def to_json(
         "latency": asdict(summary.latency) if summary.latency else None,
         "one_off": {once.name: {"count": once.n_spans, "total_ns": once.total_ns} for once in summary.one_offs},
     }
+
+
+def how_steps_are_known(source: StepSource | None) -> dict[str, Any]:
+    """The same in ``cbprof doctor --json``."""
+    return {"source": source.name if source else None, "confidence": source.confidence if source else None}
 
 
 def _details(summary: Summary) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from cbprof.analysis.one_off import OneOff, one_offs
 from cbprof.analysis.phases import PhaseTime, nearest_rank, phase_times
 from cbprof.analysis.profile import MOST_UNTRACED_PCT
 from cbprof.analysis.states import Activity
+from cbprof.analysis.step_source import StepSource, step_source
 from cbprof.analysis.verdict import Verdict, judge
 from cbprof.analysis.window import Window, run_window, steps_window
 from cbprof.analysis.window_modes import default_mode, device_windows, extent, hull
@@ -45,6 +46,7 @@ class Summary:
     latency: Latency | None
     format: str = "chrome"
     examination: Health | None = None
+    step_source: StepSource | None = None
 
     @property
     def most_idle(self) -> DeviceSummary | None:
@@ -130,6 +132,7 @@ def summarize(
         latency=latency(trace.requests, whole, tokens if steps is None and window is None else None) if whole else None,
         format=_text(trace, "format") or "chrome",
         examination=health,
+        step_source=step_source(trace),
     )
 
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cbprof.analysis.blame import Blame, BlameTotal, Cause
+from cbprof.analysis.blame import BlameTotal, Cause
 from cbprof.analysis.gaps import Gaps
 from cbprof.analysis.overlap import Overlap
 from cbprof.analysis.phases import PhaseTime
@@ -82,13 +82,16 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Findings:
-    """What a verdict on one device rests on: its figures in a window. ``waits``: the blocking phases of the host."""
+    """What a verdict on one device rests on: its figures in a window.
+
+    ``causes``: of its idle time, largest first. ``waits``: the blocking phases of the host.
+    """
 
     evidence_level: str
     n_gpu_events: int
     states: StateTotals
     gaps: Gaps
-    blame: Blame
+    causes: Sequence[BlameTotal]
     one_off_idle_ns: int
     overlap: Overlap
     waits: Sequence[PhaseTime]
@@ -124,11 +127,11 @@ class Findings:
 
     def caused_by(self, *causes: Cause) -> int:
         """Idle time with one of these causes."""
-        return int(self.blame.ns[np.isin(self.blame.cause, causes)].sum())
+        return sum(total.ns for total in self.causes if total.cause in causes)
 
     @property
     def largest_cause(self) -> BlameTotal | None:
-        return next(iter(self.blame.totals()), None)
+        return next(iter(self.causes), None)
 
     @property
     def n_ran_dry(self) -> int:
@@ -145,7 +148,7 @@ def judge(found: Findings | None) -> Verdict:
 
 
 def _bound(found: Findings) -> Bound:
-    idle = sum(part.ns for part in found.blame.totals())
+    idle = sum(total.ns for total in found.causes)
     answers = (
         (Bound.STARVED, _much_idle(found) and 2 * found.caused_by(Cause.STARVED) > idle),
         (Bound.LAUNCH, _much_idle(found) and found.evidence_level == "cupti" and _runs_dry_often(found)),

@@ -18,8 +18,8 @@ def doctor(
     """Examine a trace before believing its figures: is it whole, and does what it says make sense?
 
     Looks for files that were cut or damaged, events without times or recorded twice, durations that ran away, graph
-    launches whose kernels are missing, device events before their launch. The exit code is 1 where the figures should
-    not be trusted.
+    launches whose kernels are missing, device events before their launch. Says how the steps are known, and how surely
+    where they had to be searched for. The exit code is 1 where the figures should not be trusted.
 
     Examples:
 
@@ -34,9 +34,13 @@ def doctor(
     if json:
         from json import dumps
 
+        from cbprof.analysis.report import how_steps_are_known
+        from cbprof.analysis.step_source import step_source
+
         facts = {"schema": 1, "file": str(trace), "format": loaded.meta.get("format", "chrome")}
         found = {"reliable": health.reliable, "warnings": list(health.warnings), "health": dict(health.counts)}
-        typer.echo(dumps(facts | found, indent=1))
+        steps = how_steps_are_known(step_source(loaded))
+        typer.echo(dumps(facts | found | {"steps": steps}, indent=1))
     else:
         from rich.console import Console
 

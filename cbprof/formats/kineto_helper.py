@@ -28,7 +28,8 @@ from cbprof.formats.kineto_events import FLOAT_TIMES, TEXT_TIMES, MalformedError
 _HEADER = struct.Struct("<qqq")  # place, offset in the file (or -1: the text follows), length
 _INLINE = -1
 _BEGUN = b"."  # what the helper answers when it begins a batch
-_WAITING = 1  # batches that wait, beside the one that is next: it never runs dry, and at the end little is left to do
+_AHEAD = 8  # batches that it has been given and not begun: it never runs dry, and at the end little is left to do
+_PIPE_BYTES = 1 << 20  # where the system lets one choose: room for batches whose text is sent
 
 
 class HelperError(Exception):
@@ -53,9 +54,11 @@ class Helper:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
+            pipesize=_PIPE_BYTES,
             env={**os.environ, "PYTHONPATH": paths},
         )
-        self._tasks: Queue[_Task | None] = Queue(_WAITING)
+        self._tasks: Queue[_Task | None] = Queue(1)
+        self._n_given = 0
         self._broken = False
         self._feeder = Thread(target=self._feed, name="feed helper", daemon=True)
         self._feeder.start()
@@ -94,8 +97,10 @@ class Helper:
         """What it has collected. Raises :class:`HelperError` where any batch has failed."""
         self._tasks.put(None)
         self._feeder.join()
+        answers = _open(self._process.stdout)
         try:
-            collector = pickle.load(_open(self._process.stdout))
+            answers.read(min(self._n_given, _AHEAD) * len(_BEGUN))  # those that nobody has waited for
+            collector = pickle.load(answers)
         except (EOFError, pickle.UnpicklingError):
             raise HelperError from None
         if not isinstance(collector, Collector):
@@ -103,13 +108,15 @@ class Helper:
         return collector
 
     def _feed(self) -> None:
-        """Write the tasks to the helper, until there are no more (None)."""
-        pipe = _open(self._process.stdin)
+        """Write the tasks to the helper, until there are no more (None), and keep it a few batches behind at most."""
+        pipe, answers = _open(self._process.stdin), _open(self._process.stdout)
         while (task := self._tasks.get()) is not None:
             try:
                 pipe.write(_HEADER.pack(task.place, task.offset, task.length) + task.text)
                 pipe.flush()
-                self._broken |= _open(self._process.stdout).read(len(_BEGUN)) != _BEGUN
+                self._n_given += 1
+                if self._n_given > _AHEAD:
+                    self._broken |= answers.read(len(_BEGUN)) != _BEGUN
             except (OSError, ValueError):
                 self._broken = True
         with suppress(OSError):

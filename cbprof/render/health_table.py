@@ -10,9 +10,11 @@ from rich.table import Table
 from rich.text import Text
 
 from cbprof.analysis.health import Health
+from cbprof.analysis.step_source import step_source
 from cbprof.analysis.window_modes import extent
+from cbprof.render.evidence import in_short, step_source_in_short
 from cbprof.render.numbers import count, duration
-from cbprof.render.panel import EVIDENCE, LABEL, framed, plain
+from cbprof.render.panel import LABEL, framed, plain
 from cbprof.trace import Trace
 
 ODD = "yellow"
@@ -62,10 +64,11 @@ def health_table(trace: Trace, health: Health, *, title: str | None = None) -> R
 
 
 def _file(trace: Trace, health: Health) -> Iterator[Row]:
-    meta, whole = trace.meta, extent(trace)
+    meta, whole, source = trace.meta, extent(trace), step_source(trace)
     yield Row("format", str(meta.get("format", "chrome")))
-    yield Row("evidence", EVIDENCE.get(trace.evidence, plain(trace.evidence)))
+    yield Row("evidence", plain(in_short(trace.evidence, meta.get("device"))))
     yield Row("complete", "yes" if trace.complete else "no", odd=not trace.complete)
+    yield Row("steps known by", plain(step_source_in_short(source)) if source else "nothing: there are none")
     yield Row("device", plain(str(meta.get("device", "unknown"))))
     if "rank" in meta:
         yield Row("rank", f"{meta['rank']} of {meta.get('world_size', 'an unknown number')}")

@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Sequence
 
 from rich.console import RenderableType
 from rich.panel import Panel
 from rich.text import Text
 
 from cbprof.analysis.summary import Summary
+from cbprof.render.evidence import in_short, step_source_in_short
 
 WIDTH = 80
 LABEL = "dim"
 HEADER = "bold"
-
-EVIDENCE: Mapping[str, str] = MappingProxyType(
-    {
-        "cuda_events": "event spans on the stream; holes inside a span are not seen",
-        "cupti": "the device's own records of kernels and copies",
-        "emulated": "no GPU, a process of its own plays the device",
-        "predicted": "computed from another trace, not measured",
-    }
-)
 
 
 def framed(content: RenderableType, title: Sequence[str | None], engine: str | None) -> Panel:
@@ -47,10 +38,13 @@ def _edge(text: str, style: str) -> Text | None:
 
 
 def closing_lines(summaries: Sequence[Summary]) -> list[Text]:
-    """How the figures were measured, and what to keep in mind about them."""
-    evidence = dict.fromkeys(summary.evidence for summary in summaries)
+    """How the figures were measured, what was searched for, and what to keep in mind about them."""
+    evidence = dict.fromkeys(in_short(summary.evidence, summary.device_name) for summary in summaries)
+    sources = [summary.step_source for summary in summaries]
+    searched = dict.fromkeys(step_source_in_short(source) for source in sources if source and source.searched)
     warnings = dict.fromkeys(warning for summary in summaries for warning in summary.warnings)
-    measured = [Text.assemble(("measured by  ", LABEL), EVIDENCE.get(level, plain(level))) for level in evidence]
+    measured = [Text.assemble(("measured by  ", LABEL), plain(words)) for words in evidence]
+    measured += [Text.assemble(("steps found by  ", LABEL), plain(words)) for words in searched]
     return measured + [Text(f"! {plain(warning)}", style="yellow") for warning in warnings]
 
 

@@ -12,8 +12,9 @@ from rich.text import Text
 from cbprof.analysis.predict import Prediction
 from cbprof.analysis.summary import Summary
 from cbprof.analysis.whatif import WhatIf
+from cbprof.render.evidence import in_short
 from cbprof.render.numbers import count, duration, percent, rate, ratio
-from cbprof.render.panel import EVIDENCE, HEADER, LABEL, framed, plain
+from cbprof.render.panel import HEADER, LABEL, framed, plain
 from cbprof.render.sheet import Sheet
 from cbprof.render.statebar import StateBar, StateLegend
 from cbprof.render.table import TOP_CAUSES, causes_in_words
@@ -112,9 +113,8 @@ def _conclusions(measured: Summary, case: Case) -> list[Text]:
                 ("once         ", LABEL), f"{duration(prediction.one_off_ns)} of graph captures, for every slot"
             )
         )
-    evidence = EVIDENCE.get(measured.evidence, plain(measured.evidence))
     lines.append(Text.assemble(("predicted by ", LABEL), "replaying the measured durations in the async order"))
-    lines.append(Text.assemble(("measured by  ", LABEL), evidence))
+    lines.append(Text.assemble(("measured by  ", LABEL), plain(in_short(measured.evidence, measured.device_name))))
     return lines + [Text(f"! {plain(note)}", style="yellow") for note in (*measured.warnings, *prediction.notes)]
 
 

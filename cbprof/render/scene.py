@@ -11,15 +11,9 @@ from cbprof.analysis.host import HostTimeline, host_timeline
 from cbprof.analysis.states import Activity, States, StateTotals, states
 from cbprof.analysis.window import Window
 from cbprof.analysis.window_modes import default_mode, device_windows, hull
+from cbprof.render.evidence import in_a_sentence
 from cbprof.render.numbers import duration
 from cbprof.trace import NONE, Int64, Kind, Trace
-
-EVIDENCE = {
-    "cuda_events": "GPU activity is the time between CUDA events on a stream; holes inside such a span are not seen.",
-    "cupti": "GPU activity is the union of the device's own records (CUPTI); host time without record counts as idle.",
-    "emulated": "No GPU: another process plays the device; active means that it was running the operation.",
-    "predicted": "Predicted from another trace, not measured.",
-}
 
 STEPS_AT_FIRST = 4
 MANY_SPANS, SPANS_AT_FIRST = 400, 40  # where there are no steps, and so many spans that all of them crowd
@@ -87,7 +81,7 @@ class Scene:
     @property
     def evidence(self) -> str:
         """How the activity of the device was measured, in a sentence; nothing where there is none."""
-        return EVIDENCE.get(self.trace.evidence, f"Evidence: {self.trace.evidence}.") if self.devices else ""
+        return in_a_sentence(self.trace.evidence, self.trace.meta.get("device")) if self.devices else ""
 
 
 def scene(trace: Trace) -> Scene:

@@ -12,6 +12,7 @@ from cbprof.analysis.phases import nearest_rank
 from cbprof.analysis.segments import Segments
 from cbprof.analysis.summary import Summary
 from cbprof.analysis.verdict import SHORTENED_BY, Verdict
+from cbprof.render.evidence import step_source_in_short
 from cbprof.render.numbers import UNKNOWN, count, duration, percent, rate, ratio
 from cbprof.render.sheet import Sheet
 from cbprof.render.table import causes_in_words
@@ -40,7 +41,9 @@ def key_figures(summary: Summary, title: str = "") -> Sheet:
         ("ceiling", duration(device.ceiling_ns if device else None)),
         ("speed-up bound", ratio(device.speedup_bound if device else None)),
     ]
-    notes = (summary.verdict.sentence, *shortened(summary.verdict, summary.wall_ns), *summary.warnings)
+    source = summary.step_source
+    found = (f"Steps found by {step_source_in_short(source)}.",) if source and source.searched else ()
+    notes = (summary.verdict.sentence, *shortened(summary.verdict, summary.wall_ns), *found, *summary.warnings)
     return Sheet(("figure", "value"), rows, title, notes)
 
 

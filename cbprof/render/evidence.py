@@ -1,0 +1,54 @@
+"""What the spans of a device are evidence of, and how steps are known, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from cbprof.analysis.step_source import StepSource
+from cbprof.render.numbers import percent
+
+DEVICE_PROCESS = "host process"
+"""What the reference engine without a GPU calls its device. In other engines the host computes by itself."""
+
+_IN_SHORT: Mapping[str, str] = MappingProxyType(
+    {
+        "cuda_events": "event spans on the stream; holes inside a span are not seen",
+        "cupti": "the device's own records of kernels and copies",
+        "emulated": "no GPU, {player} plays the device",
+        "predicted": "computed from another trace, not measured",
+    }
+)
+
+_IN_A_SENTENCE: Mapping[str, str] = MappingProxyType(
+    {
+        "cuda_events": "GPU activity is the time between CUDA events on a stream; holes inside such a span are not "
+        "seen.",
+        "cupti": "GPU activity is the union of the device's own records (CUPTI); host time without record counts as "
+        "idle.",
+        "emulated": "No GPU: {player} plays the device; active means that it was running the operation.",
+        "predicted": "Predicted from another trace, not measured.",
+    }
+)
+
+
+def in_short(evidence: str, device: object) -> str:
+    """For a row of a table. ``device``: what the trace calls it, if anything. Words that are not known stay."""
+    return _IN_SHORT[evidence].format(player=_player(device)) if evidence in _IN_SHORT else evidence
+
+
+def in_a_sentence(evidence: str, device: object) -> str:
+    """For a caption. ``device`` as above."""
+    known = _IN_A_SENTENCE.get(evidence)
+    return f"Evidence: {evidence}." if known is None else known.format(player=_player(device))
+
+
+def step_source_in_short(source: StepSource) -> str:
+    """For a row of a table, such as ``graph launches, 98.3 % of the steps alike``."""
+    if source.confidence is None:
+        return source.name
+    return f"{source.name}, {percent(100 * source.confidence)} of the steps alike"
+
+
+def _player(device: object) -> str:
+    return "a process of its own" if device == DEVICE_PROCESS else "the host"
