@@ -87,8 +87,17 @@ def test_the_line_shows_the_busiest_process_and_leaves_nothing(capsys: pytest.Ca
     assert capsys.readouterr().err == ""
 
 
+def test_the_line_of_a_run(capsys: pytest.CaptureFixture[str]) -> None:
+    line = LiveLine(enabled=True)
+    line.run("sync", 0, 400, None, 10.0)
+    line.run("sync", 100, 400, Activity((0.5,) * CELLS), 12.0)
+    shown = re.sub(r"\x1b\[[\d;]*[mK]", "", capsys.readouterr().err)
+    assert shown == f"\rsync   0%  0 tokens/s\r\rsync  25%  50 tokens/s  GPU idle 50.0 %  {'▄' * CELLS}\r"
+
+
 def test_without_a_terminal_there_is_no_line(capsys: pytest.CaptureFixture[str]) -> None:
     line = LiveLine(enabled=False)
     line.processes(41, [Status(42, recording=True, tokens=100)])
+    line.run("sync", 0, 400, None, 10.0)
     line.clear()
     assert capsys.readouterr().err == ""

@@ -53,11 +53,15 @@ class LiveLine:
             return
         rate = self._tokens_per_s(busiest.tokens, busiest.at_s)
         parts = [f"{rate:,.0f} tokens/s"] if busiest.tokens else []
-        if busiest.cells:
-            activity = Activity(busiest.cells)
-            parts += [f"GPU idle {100 * activity.idle:.1f} %", colored_strip(activity)]
+        parts += _device(Activity(busiest.cells) if busiest.cells else None)
         if parts:
             self._draw("cbprof: " + "  ".join(parts))
+
+    def run(self, label: str, tokens: int, most: int, activity: Activity | None, at_s: float) -> None:
+        """Draw how far a run is: ``tokens`` of at most ``most``, counted at ``at_s`` seconds of some clock."""
+        if self._enabled:
+            rate = f"{self._tokens_per_s(tokens, at_s):,.0f} tokens/s"
+            self._draw("  ".join([f"{label} {tokens / most:4.0%}", rate, *_device(activity)]))
 
     def clear(self) -> None:
         """Leave nothing on the terminal."""
@@ -75,6 +79,10 @@ class LiveLine:
         self._shown = bool(text)
         sys.stderr.write(f"\r\x1b[K{text}\r")
         sys.stderr.flush()
+
+
+def _device(activity: Activity | None) -> list[str]:
+    return [] if activity is None else [f"GPU idle {100 * activity.idle:.1f} %", colored_strip(activity)]
 
 
 @contextmanager

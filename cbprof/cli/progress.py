@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from cbprof.cli.live import strip
-from cbprof.render.theme import STATES
+from cbprof.cli.live import LiveLine
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from cbprof.record.recorder import Recorder
 
 REFRESH_S = 0.5
-"""Drawing takes the GIL from the engine for a moment, so it is done seldom."""
+"""Drawing takes the GIL from the engine for a moment, so it is done seldom, and with no more than a string: a bar of
+rich takes a millisecond, which in a sync run is a millisecond of idle GPU."""
 
 
 @contextmanager
@@ -34,48 +35,24 @@ def spinner(console: Console, text: str) -> Iterator[None]:
 def token_progress(console: Console, label: str, total: int) -> Iterator[Callable[[Recorder], None]]:
     """Show how many of at most ``total`` tokens a recorder has counted, and how active the device was just now.
 
-    The value of the ``with`` is given the recorder.
+    The value of the ``with`` is given the recorder. Nothing is shown where ``console`` is no terminal.
     """
-    from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn
-    from rich.text import Text
-
-    class TokenRate(ProgressColumn):
-        def render(self, task: Task) -> Text:
-            return Text(f"{task.speed or 0:,.0f} tokens/s")
-
-    class DeviceActivity(ProgressColumn):
-        def render(self, task: Task) -> Text:
-            activity = task.fields.get("activity")
-            if activity is None:
-                return Text()
-            colors = f"{STATES['overlap'].color} on {STATES['cpu_only'].color}"
-            return Text.assemble((strip(activity), colors), f" GPU idle {100 * activity.idle:.1f} %")
-
-    bar = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.completed:,.0f} of at most {task.total:,.0f} tokens"),
-        TokenRate(),
-        DeviceActivity(),
-        TimeElapsedColumn(),
-        console=console,
-        auto_refresh=False,
-        transient=True,
-        disable=not console.is_terminal,
-    )
-    task = bar.add_task(label, total=total)
-    stop = threading.Event()
+    line, stop = LiveLine(enabled=console.is_terminal and not console.quiet), threading.Event()
+    threads: list[threading.Thread] = []
 
     def redraw(recorder: Recorder) -> None:
         while not stop.wait(REFRESH_S):
-            bar.update(task, completed=recorder.token_count, activity=recorder.activity(), refresh=True)
+            line.run(label, recorder.token_count, total, recorder.activity(), time.monotonic())
 
     def watch(recorder: Recorder) -> None:
         if console.is_terminal:
-            threading.Thread(target=redraw, args=(recorder,), name="cbprof progress", daemon=True).start()
+            threads.append(threading.Thread(target=redraw, args=(recorder,), name="cbprof progress", daemon=True))
+            threads[-1].start()
 
-    with bar:
-        try:
-            yield watch
-        finally:
-            stop.set()
+    try:
+        yield watch
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+        line.clear()
