@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import struct
+import subprocess
 import sys
 import threading
 import time
 from fractions import Fraction
+from functools import partial
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
@@ -173,6 +175,8 @@ class FakeGpu:
         self.latency_ns = 2_000
         self.events: list[FakeEvent] = []
         self.queries = 0
+        self.current = 0
+        self.contexts: set[int] = set()
 
     def now(self) -> int:
         self.host_ns += 1_000
@@ -187,7 +191,24 @@ class FakeGpu:
             assert enable_timing
             return FakeEvent(self)
 
-        return SimpleNamespace(cuda=SimpleNamespace(Event=event, Stream=lambda device, priority=0: FakeStream(self)))
+        def stream(device: int, priority: int = 0) -> FakeStream:
+            return FakeStream(self)
+
+        return SimpleNamespace(cuda=SimpleNamespace(Event=event, Stream=stream, device=partial(FakeDevice, self)))
+
+
+class FakeDevice:
+    """``torch.cuda.device``: the device is current inside the block, which can be entered many times."""
+
+    def __init__(self, gpu: FakeGpu, device: int) -> None:
+        self.gpu = gpu
+        self.device = device
+
+    def __enter__(self) -> None:
+        self.before, self.gpu.current = self.gpu.current, self.device
+
+    def __exit__(self, *error: object) -> None:
+        self.gpu.current = self.before
 
 
 class FakeStream:
@@ -213,6 +234,7 @@ class FakeEvent:
 
     def query(self) -> bool:
         self.gpu.queries += 1
+        self.gpu.contexts.add(self.gpu.current)
         return self.at_ns is not None and self.gpu.host_ns >= self.at_ns
 
     def elapsed_time(self, end_event: FakeEvent) -> float:
@@ -282,6 +304,17 @@ def test_a_plain_torch_stream_will_do(gpu: FakeGpu) -> None:
     assert clock.resolve(handle) is not None
 
 
+def test_a_context_is_made_on_the_clocks_own_device_alone(gpu: FakeGpu) -> None:
+    clock = CudaClock(1, pairs=1, now=gpu.now)
+    handle, *_ = launch(clock, FakeStream(gpu), 1000)
+    clock.resolve(handle)
+    gpu.sleep(2)
+    clock.anchor()
+    assert clock.resolve(handle) is not None
+    assert gpu.contexts == {1}
+    assert gpu.current == 0
+
+
 def test_nothing_is_queried_while_a_graph_is_captured(gpu: FakeGpu) -> None:
     clock = CudaClock(0, pairs=1, now=gpu.now)
     handle, *_ = launch(clock, FakeStream(gpu), 1000)
@@ -346,3 +379,26 @@ def test_cuda_clock_on_a_gpu() -> None:
     for (called_ns, _, returned_ns), times in zip(launches, resolved, strict=True):
         assert called_ns - error_ns <= times.start_ns < times.end_ns <= returned_ns + error_ns
     assert all(first.end_ns <= second.start_ns for first, second in pairwise(resolved))
+
+
+SECOND_GPU = """
+import threading, torch
+from cbprof.record.cuda_clock import CudaClock
+torch.cuda.set_device(1)
+clock, stream = CudaClock(1, pairs=1), torch.cuda.Stream()
+handle = clock.end(stream, clock.begin(stream))
+stream.synchronize()
+thread = threading.Thread(target=lambda: (clock.resolve(handle), clock.anchor(final=True), clock.resolve(handle)))
+thread.start()
+thread.join()
+print(torch._C._cuda_hasPrimaryContext(0), torch._C._cuda_hasPrimaryContext(1))
+"""
+
+
+@pytest.mark.gpu
+def test_the_clock_of_the_second_gpu_leaves_the_first_alone() -> None:
+    torch = pytest.importorskip("torch")
+    if torch.cuda.device_count() < 2:
+        pytest.skip("needs two CUDA devices")
+    ran = subprocess.run([sys.executable, "-c", SECOND_GPU], capture_output=True, text=True, check=True)
+    assert ran.stdout == "False True\n"

@@ -17,13 +17,14 @@ from cbprof.engine.placement import Placement
 from cbprof.engine.workload import Workload
 from cbprof.errors import UsageError
 from cbprof.formats import load
+from cbprof.record.instrument import Tracer
 
 
 def test_what_a_launcher_says() -> None:
     told = {"RANK": "3", "LOCAL_RANK": "1", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2"}
     assert Placement.from_environment(told) == Placement(3, 1, 4, 2)
-    assert Placement.from_environment({}) is None
-    assert Placement.from_environment({"RANK": "0"}) is None
+    assert Placement.from_environment({}) == Placement()
+    assert Placement.from_environment({"RANK": "3"}) == Placement()
     with pytest.raises(UsageError, match="must be numbers, not 3, one, 4"):
         Placement.from_environment(told | {"LOCAL_RANK": "one"})
     with pytest.raises(UsageError, match="RANK=4, LOCAL_RANK=1, WORLD_SIZE=4 make no sense"):
@@ -34,6 +35,10 @@ def test_each_rank_has_a_file() -> None:
     third = Placement(3, 1, 4)
     assert third.path(Path("out/trace.json")) == Path("out/trace.rank00003.json")
     assert third.path(Path("trace.sync.json.gz")) == Path("trace.sync.rank00003.json.gz")
+    assert third.path(Path("trace.rank00003.json.gz")) == Path("trace.rank00003.json.gz")
+    assert third.facts == {"rank": 3, "world_size": 4}
+    assert Placement().path(Path("trace.json")) == Path("trace.json")
+    assert Placement().facts == {}
 
 
 def test_each_rank_has_cores_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,6 +74,48 @@ def test_the_shares_of_all_ranks_are_the_workload(world_size: int, more: int) ->
 def test_a_rank_without_work_is_refused() -> None:
     with pytest.raises(UsageError, match="4 requests for 8 ranks: give --requests at least as many"):
         Workload(requests=4, world_size=8)
+
+
+def launched_as(monkeypatch: pytest.MonkeyPatch, **told: str) -> None:
+    for name, value in told.items():
+        monkeypatch.setenv(name, value)
+
+
+def test_a_tracer_says_which_rank_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for rank in ("0", "1"):
+        launched_as(monkeypatch, RANK=rank, LOCAL_RANK=rank, WORLD_SIZE="2")
+        for name in ("first", "second"):
+            with Tracer(tmp_path / "t.json.gz") as tracer, tracer.cpu(name):
+                pass
+        assert tracer.path == tmp_path / f"t.rank0000{rank}.json.gz"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["t.rank00000.json.gz", "t.rank00001.json.gz"]
+    traces = [load(path) for path in sorted(tmp_path.iterdir())]
+    assert [(trace.meta["rank"], trace.meta["world_size"]) for trace in traces] == [(0, 2), (1, 2)]
+    assert [lane.rank for trace in traces for lane in trace.lanes] == [0, 1]
+
+
+def test_a_tracer_told_its_rank_says_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    launched_as(monkeypatch, RANK="1", LOCAL_RANK="1", WORLD_SIZE="4")
+    with Tracer(tmp_path / "t.json", meta={"rank": 17, "world_size": 32}) as tracer, tracer.cpu("x"):
+        pass
+    trace = load(tmp_path / "t.rank00001.json")  # which no other process of the launcher writes
+    assert (trace.meta["rank"], trace.meta["world_size"]) == (17, 32)
+    assert trace.lanes[0].rank == 17
+
+
+def test_a_tracer_of_the_only_rank_is_as_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    launched_as(monkeypatch, RANK="0", LOCAL_RANK="0", WORLD_SIZE="1")
+    with Tracer(tmp_path / "t.json") as tracer, tracer.cpu("x"):
+        pass
+    assert "rank" not in load(tmp_path / "t.json").meta
+
+
+def test_a_tracer_in_a_place_that_makes_no_sense(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    launched_as(monkeypatch, RANK="four", LOCAL_RANK="0", WORLD_SIZE="4")
+    tracer = Tracer(tmp_path / "t.json")  # off: nobody cares
+    with pytest.raises(UsageError, match="must be numbers"):
+        tracer.start()
+    assert not tracer.on
 
 
 def test_two_ranks_on_two_processes(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import select
@@ -186,6 +187,51 @@ print(number)
     done = record(script, "--seconds", "0.05")
     assert done.returncode == 0
     assert steps(tmp_path / "trace.json")[-1] < int(done.stdout)
+
+
+TWO_STEPS = """
+import cbprof
+tracer = cbprof.Tracer(device="host")
+for number in range(2):
+    with tracer.step(number), tracer.gpu("forward"): pass
+"""
+
+
+def place(rank: int) -> dict[str, str]:
+    return {**os.environ, "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2"}
+
+
+def both_ranks(folder: Path) -> None:
+    """They lie side by side in the folder, and a report of it tells them apart."""
+    names = [f"t.rank0000{rank}.json" for rank in range(2)]
+    assert sorted(path.name for path in folder.glob("*.json")) == names
+    reported = CliRunner().invoke(app, ["report", str(folder), "--json"])
+    ranks = json.loads(reported.stdout)["ranks"]
+    assert [(rank["file"], rank["rank"]) for rank in ranks] == [(names[0], 0), (names[1], 1)]
+    assert all(rank["aligned_window_ns"] for rank in ranks), "both say when they began"
+
+
+def test_each_rank_under_a_launcher_has_a_file_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(TWO_STEPS)
+    command = [sys.executable, "-m", "cbprof", "record", "-o", "t.json", "script.py"]
+    for rank in range(2):
+        done = subprocess.run(command, cwd=tmp_path, env=place(rank), capture_output=True, text=True, check=True)
+        assert words(done)[0] == f"wrote t.rank0000{rank}.json"
+    both_ranks(tmp_path)
+
+
+def test_each_rank_of_a_recorded_launcher_has_a_file_of_its_own(record: Record, tmp_path: Path) -> None:
+    (tmp_path / "rank.py").write_text(TWO_STEPS)
+    (tmp_path / "late.py").write_text(f"import os, cbprof\nos.environ['RANK'] = '1'\n{TWO_STEPS}")
+    launcher = """
+import os, subprocess, sys
+place = {**os.environ, "RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2"}
+for script in ("rank.py", "late.py"):
+    subprocess.run([sys.executable, script], env=place, check=True)
+"""
+    done = record(launcher, "-o", "t.json")
+    assert done.returncode == 0
+    both_ranks(tmp_path)
 
 
 def test_signals_switch_it_on_and_off(tmp_path: Path) -> None:

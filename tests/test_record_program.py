@@ -13,6 +13,7 @@ from cbprof.record.instrument import Tracer
 from cbprof.record.program.import_hook import AfterImport
 from cbprof.record.program.launch import Ended
 from cbprof.record.program.lazy_file import LazyFile, numbered
+from cbprof.record.program.session import Session
 from cbprof.record.program.settings import Settings
 from cbprof.record.program.status import Status, claim, read_all
 from cbprof.record.program.torch_cuda import wrap_cuda
@@ -71,7 +72,8 @@ def test_statuses_are_read_whole_or_not_at_all(tmp_path: Path) -> None:
 
 
 def test_every_trace_of_a_run_has_a_name_of_its_own(tmp_path: Path) -> None:
-    assert [claim(str(tmp_path)) for _ in range(3)] == [1, 2, 3]
+    assert [claim(str(tmp_path), "a") for _ in range(3)] == [1, 2, 3]
+    assert claim(str(tmp_path), "b") == 1
     names = [numbered(Path("/a/b.json.gz"), number).name for number in (1, 2)]
     assert names == ["b.json.gz", "b.2.json.gz"]
     assert numbered(Path("/a/b.json"), 3).name == "b.3.json"
@@ -80,7 +82,7 @@ def test_every_trace_of_a_run_has_a_name_of_its_own(tmp_path: Path) -> None:
 
 def test_a_file_is_begun_at_the_first_span(tmp_path: Path) -> None:
     settings = Settings(str(tmp_path / "t.json"), str(tmp_path))
-    for recorded, files in ((False, []), (True, ["t.json", "trace.1"])):
+    for recorded, files in ((False, []), (True, ["t.json", "t.json.1"])):
         file = LazyFile(settings)
         tracer = Tracer(file).start()
         if recorded:
@@ -89,6 +91,45 @@ def test_a_file_is_begun_at_the_first_span(tmp_path: Path) -> None:
         tracer.close()
         assert sorted(path.name for path in tmp_path.iterdir()) == files
         assert file.has_device_spans is False
+
+
+class FakeProfile:
+    """Of torch.profiler, which needs a GPU to be of use."""
+
+    def __init__(self, activities: list[object]) -> None:
+        self.is_on = False
+
+    def start(self) -> None:
+        self.is_on = True
+
+    def stop(self) -> None:
+        assert self.is_on
+        self.is_on = False
+
+    def export_chrome_trace(self, path: str) -> None:
+        assert not self.is_on
+        Path(path).write_text("{}")
+
+
+@pytest.mark.parametrize("phases", [0, 1])
+def test_the_kernels_of_a_window_shorter_than_the_drains_period_are_kept(
+    phases: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.profiler.profile", FakeProfile)
+    monkeypatch.setattr("cbprof.record.program.profiler.cuda_is_up", lambda: True)
+    monkeypatch.setattr("cbprof.record.program.profiler._device_in_use", lambda: None)
+    monkeypatch.setattr("cbprof.record.instrument._host", None)
+    session = Session(Settings(str(tmp_path / "t.json"), str(tmp_path), cupti=True), Status(7))
+    session.begin()
+    tracer = Tracer(tmp_path / "ours.json", device="none").start()
+    for _ in range(phases):
+        with tracer.cpu("schedule"):
+            pass
+    status = session.end(complete=True)
+    assert status.notes == ()
+    assert status.files == (str(tmp_path / "t.json"),) * phases
+    assert status.cupti == (str(tmp_path / "t.cupti.json.gz"),)
+    assert (tmp_path / "t.cupti.json.gz").exists()
 
 
 class FakeCuda(ModuleType):
@@ -153,6 +194,13 @@ ASKED = Settings("/t.json", "/f")
                 "nothing was recorded: the program used neither transformers' continuous batching nor a "
                 "synchronisation or graph of torch.cuda; mark the phases of your own engine with cbprof.Tracer, or "
                 "record with --cupti",
+            ],
+        ),
+        (
+            ended(Status(7, torch=True, cupti=("t.cupti.json.gz",))),
+            ASKED,
+            [
+                "wrote the kernels, t.cupti.json.gz: cbprof report t.cupti.json.gz; there was no phase to record",
             ],
         ),
         (

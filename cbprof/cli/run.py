@@ -111,23 +111,22 @@ def run(
         torchrun --nproc-per-node 2 -m cbprof run --mode async
     """
     placement = Placement.from_environment(os.environ)
-    ranks = placement.world_size if placement else 1
     workload = Workload(
-        requests=batch * ranks if requests is None else requests,
+        requests=batch * placement.world_size if requests is None else requests,
         prompt_len=parse_lengths(prompt_len),
         new_tokens=parse_lengths(new_tokens),
         rate=rate,
         temperature=temperature,
         stop_tokens=tuple(stop_token or ()),
         seed=seed,
-        rank=placement.rank if placement else 0,
-        world_size=ranks,
+        rank=placement.rank,
+        world_size=placement.world_size,
     )
     config = EngineConfig(
         model=model,
         dtype=dtype,
         device=device,
-        device_index=placement.local_rank if placement else 0,
+        device_index=placement.local_rank,
         max_batch=batch,
         max_batch_tokens=max_batch_tokens,
         prefill_chunk=prefill_chunk,
@@ -147,9 +146,8 @@ def run(
         ModeChoice.async_: {"async": output},
         ModeChoice.both: {"sync": _with_infix(output, "sync"), "async": _with_infix(output, "async")},
     }
-    paths = paths_of[mode]
-    if placement is not None:
-        paths = {each: placement.path(path) for each, path in paths.items()}
+    paths = {each: placement.path(path) for each, path in paths_of[mode].items()}
+    if placement.world_size > 1:
         _keep_cores_apart(config, placement)
     quiet = quiet or workload.rank > 0
     runs = _serve(engine, config, workload, paths, cupti=parse_window(cupti), quiet=quiet)

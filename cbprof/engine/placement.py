@@ -18,11 +18,14 @@ RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE = "RANK", "LOCAL_RANK", "WORLD_SI
 
 @dataclass(frozen=True)
 class Placement:
-    """Rank ``rank`` of ``world_size``; on its machine it is ``local_rank`` of ``local_world_size``, if that is told."""
+    """Rank ``rank`` of ``world_size``; on its machine it is ``local_rank`` of ``local_world_size``, if that is told.
 
-    rank: int
-    local_rank: int
-    world_size: int
+    By default, a process alone.
+    """
+
+    rank: int = 0
+    local_rank: int = 0
+    world_size: int = 1
     local_world_size: int | None = None
 
     def __post_init__(self) -> None:
@@ -33,11 +36,14 @@ class Placement:
             )
 
     @classmethod
-    def from_environment(cls, environment: Mapping[str, str]) -> Self | None:
-        """None where no launcher has set :data:`RANK`, :data:`LOCAL_RANK` and :data:`WORLD_SIZE`."""
+    def from_environment(cls, environment: Mapping[str, str]) -> Self:
+        """A process alone, where no launcher has set :data:`RANK`, :data:`LOCAL_RANK` and :data:`WORLD_SIZE`.
+
+        Raises :class:`UsageError` where they make no sense.
+        """
         told = [environment.get(name, "") for name in (RANK, LOCAL_RANK, WORLD_SIZE)]
         if not all(told):
-            return None
+            return cls()
         try:
             rank, local_rank, world_size = map(int, told)
             local_world_size = int(environment[LOCAL_WORLD_SIZE]) if LOCAL_WORLD_SIZE in environment else None
@@ -48,10 +54,16 @@ class Placement:
             ) from None
         return cls(rank, local_rank, world_size, local_world_size)
 
+    @property
+    def facts(self) -> dict[str, int]:
+        """See :func:`rank_facts`."""
+        return rank_facts(self.rank, self.world_size)
+
     def path(self, path: Path) -> Path:
-        """``trace.json.gz`` of rank 3 is ``trace.rank00003.json.gz``."""
+        """``trace.json.gz`` of rank 3 is ``trace.rank00003.json.gz``. A name that says so stays; so does one alone."""
         suffixes = "".join(path.suffixes[-2:]) if path.suffix == ".gz" else path.suffix
-        return path.with_name(f"{path.name.removesuffix(suffixes)}.rank{self.rank:05d}{suffixes}")
+        stem, infix = path.name.removesuffix(suffixes), f".rank{self.rank:05d}"
+        return path if self.world_size == 1 or stem.endswith(infix) else path.with_name(f"{stem}{infix}{suffixes}")
 
     def take_cores(self) -> None:
         """Keep this process, and what it starts, on its share of the machine's cores, where there are enough.
@@ -64,3 +76,8 @@ class Placement:
         share = len(cores) // self.local_world_size
         if share and self.local_rank < self.local_world_size:
             os.sched_setaffinity(0, cores[self.local_rank * share : (self.local_rank + 1) * share])
+
+
+def rank_facts(rank: int, world_size: int) -> dict[str, int]:
+    """What metadata tells the trace of one rank from those of the others; nothing where there are no others."""
+    return {"rank": rank, "world_size": world_size} if world_size > 1 else {}

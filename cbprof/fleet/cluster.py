@@ -25,6 +25,9 @@ LOCAL = {
     "distributed.worker.memory.pause": False,
     "distributed.worker.memory.terminate": 0.95,
     "distributed.worker.profile.enabled": False,  # it samples every task and keeps what it sees
+    # Dask sets it, which keeps glibc from learning the sizes that come again: every piece of a file is a new mapping.
+    "distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_": None,
+    "distributed.nanny.pre-spawn-environ.MALLOC_ARENA_MAX": 1,  # one thread does all the work
 }
 
 

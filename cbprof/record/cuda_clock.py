@@ -79,6 +79,8 @@ class CudaClock:
 
         self._new_event: Callable[[], TimingEvent] = partial(torch.cuda.Event, enable_timing=True)
         new_stream: Callable[..., Any] = torch.cuda.Stream
+        # A thread of ours has device 0 current, and a query would make a context there: half a GB, and a long stop.
+        self._current: AbstractContextManager[object] = torch.cuda.device(device)
         self._now = now
         # High priority has a pool of its own, so this can never be one of the engine's streams.
         self._stream = new_stream(device, priority=-1)
@@ -116,8 +118,9 @@ class CudaClock:
         if not self._quiet.acquire(blocking=False):
             return None
         try:
-            end_ns = self._alignment.host_ns(handle.end) if handle.end.query() else None
-            start_ns = self._alignment.host_ns(handle.start) if end_ns is not None else None
+            with self._current:
+                end_ns = self._alignment.host_ns(handle.end) if handle.end.query() else None
+                start_ns = self._alignment.host_ns(handle.start) if end_ns is not None else None
         finally:
             self._quiet.release()
         if start_ns is None or end_ns is None:
@@ -134,10 +137,11 @@ class CudaClock:
         if not self._quiet.acquire(blocking=False):
             return
         try:
-            event, bracket = self._tightest(FINAL_TRIES if final else TRIES)
-            if event is not None and (final or bracket.width_ns <= TIGHT_NS or age_ns > PATIENCE_NS):
-                self._alignment.add_anchor(event, bracket)
-                self._anchored_ns = bracket.after_ns
+            with self._current:
+                event, bracket = self._tightest(FINAL_TRIES if final else TRIES)
+                if event is not None and (final or bracket.width_ns <= TIGHT_NS or age_ns > PATIENCE_NS):
+                    self._alignment.add_anchor(event, bracket)
+                    self._anchored_ns = bracket.after_ns
         finally:
             self._quiet.release()
 

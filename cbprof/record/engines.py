@@ -10,11 +10,12 @@ from typing import Any, Protocol
 from cbprof.engine.config import EngineConfig, Mode
 from cbprof.engine.engine import Engine, Outcome
 from cbprof.engine.hooks import NoHooks
+from cbprof.engine.placement import rank_facts
 from cbprof.engine.workload import Workload
 from cbprof.record.attach import attach
 from cbprof.record.cupti import CuptiWindow
 from cbprof.record.recorder import Recorder
-from cbprof.record.session import RecordedRun, rank_facts, record
+from cbprof.record.session import RecordedRun, record
 from cbprof.record.transformers.serve import TransformersEngine
 
 Watch = Callable[[Recorder], None]
@@ -53,7 +54,7 @@ class _Transformers(TransformersEngine):
         meta: dict[str, Any] = {
             "model": self.config.model,
             "workload": {"batch": self.config.max_batch, **vars(workload)},
-            **rank_facts(workload),
+            **rank_facts(workload.rank, workload.world_size),
         }
         attachment = attach("transformers", path, meta=meta, step_begins=None if window is None else window.step_begins)
         outcome: Outcome | None = None

@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any, Literal, ParamSpec, Protocol, Self, TypeVar, runtime_checkable
 from weakref import WeakSet
 
+from cbprof.engine.placement import Placement
 from cbprof.formats import TraceWriter
 from cbprof.record import spans
 from cbprof.record.around import around
@@ -61,7 +62,8 @@ _STEP: ContextVar[int] = ContextVar("cbprof step", default=NONE)
 class Tracer:
     """Records the phases of an engine while it is on: from :meth:`start` (or ``with``) to :meth:`close`, or the exit.
 
-    ``out`` is the trace to write, ``.json`` or ``.json.gz``, or a :class:`~cbprof.trace.SpanSink`.
+    ``out`` is the trace to write, ``.json`` or ``.json.gz``, or a :class:`~cbprof.trace.SpanSink`. Of several ranks, as
+    torchrun starts them, each says in its metadata which it is and writes ``NAME.rank00003.json``: see ``path``.
 
     ``device``: where device times come from. ``auto``: CUDA events where the program has a GPU; ``cuda``: the same, and
     an error where it has none; ``host``: the block of a :meth:`gpu` phase does the work itself, on the CPU; ``none``:
@@ -207,7 +209,7 @@ class Tracer:
         """Switch on. Does nothing where it is on."""
         if self._recorder is None and self not in _guests:
             origin_ns, self.meta["base_time_ns"] = self._now(), time.time_ns()
-            sink = self._open()
+            sink = self._open(Placement.from_environment(os.environ))
             self._file = sink if isinstance(sink, TraceFile) else None
             self._recorder = Recorder(sink, now=self._now, origin_ns=origin_ns, every_token=self._every_token)
             self._recorder.start()
@@ -238,9 +240,11 @@ class Tracer:
             file.close(self.meta | self._final(recorder, recorded, complete=complete))
         return recorded
 
-    def _open(self) -> SpanSink:
+    def _open(self, placement: Placement) -> SpanSink:
         """Where the spans of one recording go."""
+        self.meta = placement.facts | self.meta
         if self.path is not None:
+            self.path = placement.path(self.path)
             return TraceWriter(self.path, self.meta)
         assert self._sink is not None
         return self._sink

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from cbprof.engine.config import Mode
 from cbprof.engine.engine import Engine, Outcome
+from cbprof.engine.placement import rank_facts
 from cbprof.engine.workload import Workload
 from cbprof.formats import TraceWriter
 from cbprof.record.clock import DeviceClock
@@ -124,10 +125,5 @@ def _metadata(engine: Engine, workload: Workload, mode: Mode) -> dict[str, Any]:
         "transformers": version("transformers"),
         "config": asdict(config),
         "workload": {"batch": config.max_batch, **asdict(workload)},
-        **rank_facts(workload),
+        **rank_facts(workload.rank, workload.world_size),
     }
-
-
-def rank_facts(workload: Workload) -> dict[str, int]:
-    """What tells the trace of one rank from those of the others; nothing where there are no others."""
-    return {"rank": workload.rank, "world_size": workload.world_size} if workload.world_size > 1 else {}

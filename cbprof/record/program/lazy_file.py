@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from cbprof.engine.placement import Placement
 from cbprof.formats import TraceWriter
 from cbprof.record.program.settings import Settings
 from cbprof.record.program.status import claim
@@ -16,17 +18,30 @@ from cbprof.trace import NONE, BatchPhase, Kind, Lane, RequestEvent
 class LazyFile:
     """A :class:`~cbprof.trace.SpanSink` that becomes a file at its first span, and until then is nothing.
 
-    The first of a run is the file asked for, ``NAME.json``, whichever process it comes from; then ``NAME.2.json``.
-    ``begins`` is called when there is a file.
+    The first of a run is the file asked for, ``NAME.json``, whichever process it comes from; then ``NAME.2.json``. Each
+    of several ranks has a ``NAME`` of its own. ``meta`` begins it; ``begins`` is called when there is a file.
     """
 
-    def __init__(self, settings: Settings, begins: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self, settings: Settings, begins: Callable[[], None] = lambda: None, meta: Mapping[str, Any] | None = None
+    ) -> None:
         self._settings = settings
+        self._meta = meta or {}
         self._begins = begins
         self._writer: TraceWriter | None = None
+        self._name: Path | None = None
         self.path: Path | None = None
         self.began_s: float | None = None
         self.has_device_spans = False
+
+    @property
+    def name(self) -> Path:
+        """What the file is called, or would be if it had a span. Nobody else's from now on."""
+        if self._name is None:
+            placement = Placement.from_environment(os.environ)  # as late as this: a program may set its rank itself
+            path = placement.path(Path(self._settings.out))
+            self._name = numbered(path, claim(self._settings.folder, path.name))
+        return self._name
 
     @property
     def part(self) -> str:
@@ -76,9 +91,9 @@ class LazyFile:
 
     def _file(self) -> TraceWriter:
         if self._writer is None:
-            path = numbered(Path(self._settings.out), claim(self._settings.folder))
-            self._writer = TraceWriter(path, {})
-            self.path, self.began_s = path, time.monotonic()
+            facts = Placement.from_environment(os.environ).facts
+            self._writer = TraceWriter(self.name, {**facts, **self._meta})
+            self.path, self.began_s = self.name, time.monotonic()
             self._begins()
         return self._writer
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,29 +19,47 @@ class Profiler:
     def __init__(self) -> None:
         self.files: list[str] = []
         self._profile: profile | None = None
+        self._stopped: profile | None = None
 
     def start_where_cuda_is_up(self) -> None:
         """Start, once the program uses CUDA: we never make its context for it, lest it forks later."""
         if self._profile is not None or not cuda_is_up():
             return
+        import torch
         from torch.profiler import ProfilerActivity, profile
 
+        if (index := _device_in_use()) is not None:
+            torch.cuda.set_device(index)  # of this thread, which synchronises with its device when it stops
         self._profile = profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])
         self._profile.start()
 
-    def stop(self, trace: Path | None) -> None:
-        """Stop, and write beside ``trace``; where no trace was begun, nowhere."""
-        running, self._profile = self._profile, None
-        if running is None:
+    def stop(self) -> None:
+        """Stop; what was recorded waits for :meth:`write`."""
+        self._stopped, self._profile = self._profile, None
+        if self._stopped is not None:
+            self._stopped.stop()
+
+    def write(self, trace: Path) -> None:
+        """Write what was recorded last beside ``trace``."""
+        if self._stopped is None:
             return
-        running.stop()
-        if trace is not None:
-            path = cupti_path(trace)
-            running.export_chrome_trace(str(path))
-            self.files.append(str(path))
+        path = cupti_path(trace)
+        self._stopped.export_chrome_trace(str(path))
+        self._stopped = None
+        self.files.append(str(path))
 
 
 def cuda_is_up() -> bool:
     """Whether the program has made its CUDA context."""
     is_initialized = getattr(sys.modules.get("torch.cuda"), "is_initialized", None)  # torch may be half imported
     return is_initialized is not None and bool(is_initialized())
+
+
+def _device_in_use() -> int | None:
+    """The first device that the program has a context on; None where this torch does not tell."""
+    import torch
+
+    has_context: Callable[[int], bool] | None = getattr(torch._C, "_cuda_hasPrimaryContext", None)
+    if has_context is None:
+        return None
+    return next((index for index in range(torch.cuda.device_count()) if has_context(index)), None)

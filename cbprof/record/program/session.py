@@ -10,6 +10,7 @@ from queue import Empty, SimpleQueue
 from types import ModuleType
 from typing import Any, Literal, NamedTuple
 
+from cbprof.engine.placement import Placement
 from cbprof.errors import CbprofError
 from cbprof.record.clock_choice import cuda_or_host_clock
 from cbprof.record.instrument import HostTracer
@@ -143,15 +144,17 @@ class Session:
         if not self._tracer.on:
             return
         file = self._tracer.file
-        self._tracer.meta = self._describe()
+        self._tracer.meta |= self._describe()
         self._status = self._status._replace(engine=str(self._tracer.meta.get("engine", "")))
         if self._profiler is not None:
-            self._profiler.stop(None if file.path is None else file.path)
+            self._profiler.stop()
         try:
             recorded = self._tracer.close(complete=complete)
         except CbprofError as error:
             self._note(str(error))
             recorded = None
+        if self._profiler is not None:  # now that the drain has begun the file, if ever it will
+            self._profiler.write(file.name)
         finished = () if file.path is None else (str(file.path),)
         self._status = self._status._replace(
             files=self._status.files + finished,
@@ -217,6 +220,6 @@ class _SessionTracer(HostTracer):
     def step_begins(self, number: int) -> None:
         self._session.step_begins(number)
 
-    def _open(self) -> SpanSink:
-        self.file = LazyFile(self._session._settings, self._session.file_begins)
+    def _open(self, placement: Placement) -> SpanSink:
+        self.file = LazyFile(self._session._settings, self._session.file_begins, self.meta)
         return self.file

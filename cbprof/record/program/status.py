@@ -62,12 +62,12 @@ def _untouched(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-def claim(folder: str) -> int:
-    """The number, from 1, of the next trace of the run: no two processes get the same."""
+def claim(folder: str, name: str) -> int:
+    """The number, from 1, of the run's next trace ``name``: no two processes get the same."""
     number = 1
     while True:
         try:
-            os.close(os.open(os.path.join(folder, f"trace.{number}"), os.O_CREAT | os.O_EXCL))
+            os.close(os.open(os.path.join(folder, f"{name}.{number}"), os.O_CREAT | os.O_EXCL))
         except FileExistsError:
             number += 1
         except FileNotFoundError:  # the folder is gone, and with it whoever could be told

@@ -45,6 +45,8 @@ def _what_there_is(ended: Ended, settings: Settings) -> Iterator[str]:
             advice = "record again with --cupti" if on_cuda else "the program used no CUDA device"
             yield f"it has no device spans, so idle time is unknown: {advice}"
         yield f"see it: cbprof report {files[0]}, or cbprof plot {files[0]}"
+    elif profiles:
+        yield f"wrote the kernels, {' '.join(profiles)}: cbprof report {profiles[0]}; there was no phase to record"
     elif not parts:
         yield f"nothing was recorded: {_why_nothing(ended, settings)}"
 
