@@ -130,6 +130,7 @@ def test_a_killed_run_leaves_a_part_that_can_be_read(long_run: subprocess.Popen[
         ),
         (["--device", "tpu"], "unknown device 'tpu': use auto, cuda or host", 2),
         (["--device", "host", "--compile"], "leave out --compile, or use --device cuda", 2),
+        (["--device", "host", "--attention", "varlen"], "leave it out, or use --device cuda", 2),
         (["--model", "gpt-9"], "unknown model 'gpt-9'", 2),
         (["-o", "no/such/folder/t.json"], "there is no folder no/such/folder", 2),
         (["-o", "."], ". is a folder: give --output the name of a file", 2),

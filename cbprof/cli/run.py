@@ -28,6 +28,13 @@ class EngineChoice(StrEnum):
     transformers = "transformers"
 
 
+class AttentionChoice(StrEnum):
+    """Whose paged attention runs on a GPU."""
+
+    triton = "triton"
+    varlen = "varlen"
+
+
 class ModeChoice(StrEnum):
     """Which loop serves the workload."""
 
@@ -83,6 +90,9 @@ def run(
     compiled: Annotated[
         bool, typer.Option("--compile", help="The model's own modules through torch.compile instead.")
     ] = EngineConfig.compiled,
+    attention: Annotated[
+        AttentionChoice, typer.Option(help="On a GPU: our kernel, or torch's varlen_attn.")
+    ] = AttentionChoice.triton,
     output: Annotated[
         Path, typer.Option("--output", "-o", help="The trace; .gz compresses it. With both: NAME.sync and NAME.async.")
     ] = Path("trace.json"),
@@ -90,7 +100,7 @@ def run(
         str | None,
         typer.Option(metavar="FIRST:LAST", help="Profile these steps with CUPTI too, into NAME.cupti.json.gz."),
     ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No live line.")] = False,
 ) -> None:
     """Serve a workload, record it, and say where the time went.
 
@@ -136,6 +146,7 @@ def run(
         seed=seed,
         fuse=fuse,
         compiled=compiled,
+        attention=attention.value,
     )
     if output.is_dir() or not output.name:
         raise UsageError(f"{output} is a folder: give --output the name of a file")

@@ -21,7 +21,7 @@ class EngineConfig:
     tokens of any one request. The KV cache has ``num_blocks`` blocks of ``block_size`` tokens; 0 means as many as
     ``max_batch`` requests of ``max_context`` tokens need. ``device_index``: which of several GPUs. ``fuse``: merged
     projections and fused small kernels, where the model's family has them. ``compiled``: the model's own modules
-    through torch.compile instead.
+    through torch.compile instead. ``attention``: on CUDA, our kernel (``triton``) or torch's (``varlen``).
     """
 
     model: str = "tiny"
@@ -38,6 +38,7 @@ class EngineConfig:
     seed: int = 0
     fuse: bool = True
     compiled: bool = False
+    attention: str = "triton"
 
     def __post_init__(self) -> None:
         for name in ("max_batch", "max_batch_tokens", "prefill_chunk", "max_context", "block_size", "slots"):

@@ -96,13 +96,15 @@ def _resolved(config: EngineConfig) -> EngineConfig:
         config = replace(config, device="cuda" if torch.cuda.is_available() else "host")
     if config.compiled and config.device != "cuda":
         raise UsageError("torch.compile is for models on a GPU: leave out --compile, or use --device cuda")
+    if config.attention != "triton" and config.device != "cuda":
+        raise UsageError(f"--attention {config.attention} is for models on a GPU: leave it out, or use --device cuda")
     if config.dtype == "auto":
         config = replace(config, dtype="bfloat16" if config.device == "cuda" else "float32")
     return config
 
 
 def _open_device(config: EngineConfig) -> CudaDevice | HostDevice:
-    from cbprof.engine.model.spec import DtypeName, ModelSpec
+    from cbprof.engine.model.spec import AttentionName, DtypeName, ModelSpec
 
     spec = ModelSpec(
         name=config.model,
@@ -110,6 +112,7 @@ def _open_device(config: EngineConfig) -> CudaDevice | HostDevice:
         seed=config.seed,
         fuse=config.fuse,
         compiled=config.compiled,
+        attention=cast(AttentionName, config.attention),
     )
     if config.device == "cuda":
         from cbprof.engine.devices.cuda import CudaDevice

@@ -44,7 +44,7 @@ class Runner:
             dtype=dtype_of(spec),
             device=device,
         )
-        self._attention = self._attention_for(device)
+        self._attention = self._attention_for(spec, device)
         self._sample = _sampling_for(spec, device)
         self._vocabulary = vocabulary_hashes(self.facts.vocab_size, device)
         # Outside any graph pool, whose memory later captures use again: one slot's tokens must outlive another's step.
@@ -70,12 +70,16 @@ class Runner:
         inputs = view(self.inputs[slot], self._layout, bucket)
         return self._decoder.logits(inputs, self.outputs[slot - 1], self._cache, self._attention.plan(inputs))
 
-    def _attention_for(self, device: torch.device) -> Attention:
+    def _attention_for(self, spec: ModelSpec, device: torch.device) -> Attention:
         group = self.facts.heads // self.facts.kv_heads
         if device.type == "cpu":
             from cbprof.engine.model.torch_attention import TorchAttention
 
             return TorchAttention(self._layout.block_size, group)
+        if spec.attention == "varlen":
+            from cbprof.engine.model.varlen_attention import VarlenAttention
+
+            return VarlenAttention(self._layout)
         from cbprof.engine.model.triton_attention import TritonAttention
 
         return TritonAttention(self._layout, kv_heads=self.facts.kv_heads, device=device)
