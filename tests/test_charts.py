@@ -96,7 +96,7 @@ def test_a_notebook_draws_them() -> None:
         run.gaps().plot(),
         run.plot_steps(),
         run.plot_idle(),
-        run.predict().plot(other.trace),
+        run.predict().plot(other),
     ):
         assert len(figure.data) >= 2
     assert [name.split(":")[0] for name in run.compare(other).plot().data[0].y] == ["before", "after"]

@@ -133,6 +133,19 @@ def test_a_killed_run_leaves_a_part_that_can_be_read(long_run: subprocess.Popen[
         (["--device", "host", "--attention", "varlen"], "leave it out, or use --device cuda", 2),
         (["--model", "gpt-9"], "unknown model 'gpt-9'", 2),
         (["-o", "no/such/folder/t.json"], "there is no folder no/such/folder", 2),
+        (["--seed", "-5"], "seed is -5: it must be at least 0 and less than 2**63", 2),
+        (["--seed", str(2**63)], "it must be at least 0 and less than 2**63", 2),
+        (["--rate", "nan"], "rate is nan: it must be a number, at least 0", 2),
+        (["--rate", "inf"], "rate is inf: it must be a number, at least 0", 2),
+        (["--temperature", "nan"], "temperature is nan: it must be a number, at least 0", 2),
+        (["--temperature", "-1"], "temperature is -1.0: it must be a number, at least 0", 2),
+        (
+            ["--engine", "transformers", "--compile"],
+            "--compile is of the reference engine: leave it out with --engine transformers",
+            2,
+        ),
+        (["--engine", "transformers", "--attention", "varlen"], "--attention varlen is of the reference engine", 2),
+        (["--engine", "transformers", "--no-fuse"], "--no-fuse is of the reference engine", 2),
         (["-o", "."], ". is a folder: give --output the name of a file", 2),
     ],
 )
@@ -142,6 +155,14 @@ def test_bad_requests_are_one_clear_line(arguments: list[str], message: str, cod
     assert message in " ".join(done.stderr.split())
     assert "Traceback" not in done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("option", [["--compile"], ["--attention", "varlen"]])
+def test_what_needs_a_gpu_is_refused_before_anything_is_loaded(option: list[str], tmp_path: Path) -> None:
+    done = cbprof("run", "--device", "host", *option, cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.startswith("cbprof: ")
+    assert "loading" not in done.stderr
 
 
 def test_no_cuda_where_cuda_was_asked_for(tmp_path: Path) -> None:
@@ -214,3 +235,47 @@ def test_help_shows_examples(tmp_path: Path) -> None:
         done = cbprof(verb, "--help", cwd=tmp_path)
         assert done.returncode == 0
         assert f"cbprof {verb}" in done.stdout.split("Examples:")[1]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["predict", "t.json", "-o", "t.json"],
+        ["convert", "t.json", "./t.json"],
+        ["plot", "t.html", "-o", "t.html"],
+        ["report", "t.html", "-o", "t.html"],
+    ],
+)
+def test_what_is_read_is_never_written_over(arguments: list[str], tmp_path: Path) -> None:
+    trace = (Path(__file__).parents[1] / "sample_traces" / "tiny_cpu.sync.json.gz").read_bytes()
+    for name in ("t.json", "t.html"):
+        (tmp_path / name).write_bytes(trace)
+    done = cbprof(*arguments, cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1].endswith("is what is read; write elsewhere")
+    assert all((tmp_path / name).read_bytes() == trace for name in ("t.json", "t.html"))
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_disk_behind_the_output_is_one_line() -> None:
+    trace = Path(__file__).parents[1] / "sample_traces" / "tiny_cpu.sync.json.gz"
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "cbprof", "report", str(trace)]
+        done = subprocess.run(command, check=False, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 3
+    assert done.stderr == "cbprof: cannot write the output: No space left on device; make room, or write elsewhere\n"
+
+
+def test_a_page_of_a_folder(tmp_path: Path) -> None:
+    traces = Path(__file__).parents[1] / "sample_traces" / "h200_ranks"
+    done = cbprof("report", str(traces), "-o", "r.html", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "r.html").exists()
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_a_pipe_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    done = cbprof("report", "pipe", cwd=tmp_path)
+    assert done.returncode == 3
+    assert done.stderr == "cbprof: pipe: is a pipe, and a trace is read more than once; write it to a file first\n"

@@ -6,6 +6,7 @@ import gzip
 import json
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -433,6 +434,7 @@ def test_a_helper_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     taken = []
     take = kineto_helper.Helper.take
     monkeypatch.setattr(kineto_helper.Helper, "take", lambda *args: taken.append(take(*args)) or taken[-1])
+    monkeypatch.setattr("fcntl.fcntl", Mock(side_effect=PermissionError))  # no larger pipe is granted: no matter
     helped = load(path)
     assert any(taken)
     assert [span[:-1] for span in spans(helped)] == [span[:-1] for span in spans(alone)]
@@ -440,10 +442,11 @@ def test_a_helper_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert helped.meta == alone.meta
 
 
-def test_without_a_helper_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("executable", ["/bin/false", "/nowhere"])
+def test_without_a_helper_that_fails(executable: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(tmp_path, *(kernel(10 * step, 5) for step in range(3000)))
     monkeypatch.setattr(stream, "PIECE", 20_000)
     monkeypatch.setattr(kineto, "HELPED_FROM", 0)
     monkeypatch.setattr(kineto, "is_worth_it", lambda: True)
-    monkeypatch.setattr(kineto_helper.sys, "executable", "/bin/false")
+    monkeypatch.setattr(kineto_helper.sys, "executable", executable)
     assert len(load(path)) == 3000

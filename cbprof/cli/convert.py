@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from cbprof.cli.reading import NoCache, read_trace
+from cbprof.cli.writing import spare_inputs
 from cbprof.errors import UsageError
 
 TRACES = (".json", ".json.gz")
@@ -38,8 +39,7 @@ def convert(
         raise UsageError(f"{target}: its name does not say what to write; end it in one of {known}")
     if not target.parent.is_dir():
         raise UsageError(f"{target}: there is no folder {target.parent}; create it, or write elsewhere")
-    if target.exists() and source.exists() and target.samefile(source):
-        raise UsageError(f"{target}: IN and OUT are the same file; write elsewhere")
+    spare_inputs(target, [source])
 
     trace = read_trace(source, no_cache=no_cache)
     if name.endswith(TRACES):

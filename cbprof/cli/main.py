@@ -1,6 +1,7 @@
 """Where the command line starts: the verbs, and the one place that turns errors into exit codes.
 
-Exit codes: 0 fine, 1 a limit, a hazard or a difference was found, 2 usage, 3 data that cannot be read, 130 Ctrl-C.
+Exit codes: 0 fine, 1 a limit, a hazard or a difference was found, 2 usage, 3 data that cannot be read or written, 130
+Ctrl-C.
 """
 
 from __future__ import annotations
@@ -75,3 +76,8 @@ def main() -> None:
     except BrokenPipeError:  # the reader of our output has gone, as in `cbprof report FILE | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
+    except OSError as error:  # what else writes or reads says so itself
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        why = error.strerror or error
+        typer.echo(f"cbprof: cannot write the output: {why}; make room, or write elsewhere", err=True)
+        sys.exit(3)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cbprof.cli.reading import NoCache, read_trace
+from cbprof.cli.writing import spare_inputs
 from cbprof.errors import UsageError
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ def plot(
     suffix = picture.suffix.lower()
     if suffix not in PAGES + IMAGES:
         raise UsageError(f"{picture}: choose a name that ends in {', '.join((PAGES[0], *IMAGES))}, or --term")
+    spare_inputs(picture, traces)
     if width is not None and suffix not in IMAGES:
         raise UsageError("--width is for images: give -o a name that ends in .png, .svg or .pdf")
     loaded = [read_trace(trace, no_cache=no_cache) for trace in traces]

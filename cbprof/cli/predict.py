@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cbprof.cli.reading import NoCache, read_trace
+from cbprof.cli.writing import spare_inputs
 
 if TYPE_CHECKING:
     from cbprof.analysis.predict import Prediction
@@ -45,6 +46,8 @@ def predict(
     from cbprof.analysis.predict import predict as predict_trace
     from cbprof.formats import save
 
+    if output is not None:
+        spare_inputs(output, [trace])
     measured = read_trace(trace, no_cache=no_cache)
     prediction = predict_trace(
         measured,

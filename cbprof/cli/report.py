@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from cbprof.cli.ranges import parse_steps
-from cbprof.cli.ranks import report_ranks
+from cbprof.cli.ranks import files_of, report_ranks
 from cbprof.cli.reading import NoCache, read_trace
+from cbprof.cli.writing import spare_inputs
 from cbprof.errors import UsageError
 
 if TYPE_CHECKING:
@@ -133,7 +134,9 @@ def _write_page(traces: list[Path], page: Path, *, no_cache: bool) -> None:
 
     if page.suffix.lower() not in {".html", ".htm"}:
         raise UsageError(f"{page}: the report is a page: choose a name that ends in .html")
-    write_report({str(trace): read_trace(trace, no_cache=no_cache) for trace in traces}, page)
+    files = files_of(traces)
+    spare_inputs(page, files)
+    write_report({str(trace): read_trace(trace, no_cache=no_cache) for trace in files}, page)
     typer.echo(f"wrote {page}")
 
 

@@ -29,7 +29,7 @@ _HEADER = struct.Struct("<qqq")  # place, offset in the file (or -1: the text fo
 _INLINE = -1
 _BEGUN = b"."  # what the helper answers when it begins a batch
 _AHEAD = 8  # batches that it has been given and not begun: it never runs dry, and at the end little is left to do
-_PIPE_BYTES = 1 << 20  # where the system lets one choose: room for batches whose text is sent
+_PIPE_BYTES = 1 << 20  # if the system grants it, which it does to a user only so often: room for the text of batches
 
 
 class HelperError(Exception):
@@ -44,19 +44,28 @@ class _Task(NamedTuple):
 
 
 class Helper:
-    """The helper's end in this process. Use it as a context manager: it leaves no process behind."""
+    """The helper's end in this process. Use it as a context manager: it leaves no process behind.
+
+    Raises :class:`HelperError` where the system has no process to give.
+    """
 
     def __init__(self, path: Path) -> None:
         package = Path(__file__).parents[2]
         paths = os.pathsep.join([str(package), *filter(None, [os.environ.get("PYTHONPATH")])])
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "cbprof.formats.kineto_helper", str(path.resolve())],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            pipesize=_PIPE_BYTES,
-            env={**os.environ, "PYTHONPATH": paths},
-        )
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "cbprof.formats.kineto_helper", str(path.resolve())],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env={**os.environ, "PYTHONPATH": paths},
+            )
+        except OSError:
+            raise HelperError from None
+        with suppress(ImportError, AttributeError, OSError):
+            from fcntl import F_SETPIPE_SZ, fcntl  # of Linux alone
+
+            fcntl(_open(self._process.stdin), F_SETPIPE_SZ, _PIPE_BYTES)
         self._tasks: Queue[_Task | None] = Queue(1)
         self._n_given = 0
         self._broken = False

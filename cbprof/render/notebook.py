@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -29,6 +29,13 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
 ROWS_SHOWN = 10
+
+
+class Loaded(Protocol):
+    """What ``cbprof.load`` returns."""
+
+    @property
+    def trace(self) -> Trace: ...
 
 
 class _View:
@@ -192,11 +199,11 @@ class PredictionView(_View):
         ]
         return [Sheet(("", f"measured {found.measured_mode or 'run'}", "predicted"), rows, "", found.notes)]
 
-    def plot(self, afterwards: Trace | None = None) -> Figure:
+    def plot(self, afterwards: Loaded | None = None) -> Figure:
         """Time of each step as measured, as predicted, and as measured ``afterwards``, if the change was made."""
         from cbprof.render.step_charts import prediction_chart
 
-        return prediction_chart(self.full, self.measured, afterwards)
+        return prediction_chart(self.full, self.measured, None if afterwards is None else afterwards.trace)
 
     def __repr__(self) -> str:
         return f"predicted {duration(self.full.predicted_wall_ns)}, {ratio(self.full.speedup)} as fast as measured"
