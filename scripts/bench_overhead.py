@@ -79,8 +79,7 @@ def plain_s(engine: Engine, workload: Workload, mode: Mode) -> float:
 def recorded_s(engine: Engine, workload: Workload, mode: Mode, folder: Path, *, live: bool) -> float:
     """Seconds that the loop takes while it is recorded, and shown if ``live``, terminal or not."""
     if live:
-        console = Console(stderr=True, force_terminal=True)
-        with token_progress(console, mode, workload.most_tokens) as watch:
+        with token_progress(mode, workload.most_tokens, shown=True) as watch:
             outcome = record(engine, workload, mode, folder / "trace.json", watch=watch).outcome
     else:
         outcome = record(engine, workload, mode, folder / "trace.json").outcome

@@ -8,11 +8,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from cbprof.cli.live import LiveLine, colored_strip, strip
+from cbprof.cli.live import LiveLine, can_draw, colored_strip, strip
+from cbprof.cli.progress import token_progress
 from cbprof.record.clock import NoClock
 from cbprof.record.drain import DeviceLane, Drain, HostSpan, LaunchSpan
 from cbprof.record.live import CELL_NS, CELLS, Activity, LiveActivity
 from cbprof.record.program.status import Status
+from cbprof.record.recorder import Recorder
 from cbprof.trace import NONE, Kind, Lane, TraceBuilder
 
 SECOND = CELLS * CELL_NS
@@ -73,7 +75,8 @@ def test_a_strip_is_as_high_as_the_device_was_active() -> None:
 def test_the_line_shows_the_busiest_process_and_leaves_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     line = LiveLine(enabled=True)
     busy = Status(42, recording=True, tokens=100, cells=(1.0,) * CELLS, at_s=10.0)
-    line.processes(41, [Status(41), busy])
+    line.processes(41, [Status(41), busy._replace(cells=())])
+    assert capsys.readouterr().err == "", "one count is no rate"
     for _ in range(2):  # the second look sees the same status again
         line.processes(41, [Status(41), busy._replace(tokens=150, at_s=10.5)])
         shown = capsys.readouterr().err
@@ -92,7 +95,50 @@ def test_the_line_of_a_run(capsys: pytest.CaptureFixture[str]) -> None:
     line.run("sync", 0, 400, None, 10.0)
     line.run("sync", 100, 400, Activity((0.5,) * CELLS), 12.0)
     shown = re.sub(r"\x1b\[[\d;]*[mK]", "", capsys.readouterr().err)
-    assert shown == f"\rsync   0%  0 tokens/s\r\rsync  25%  50 tokens/s  GPU idle 50.0 %  {'▄' * CELLS}\r"
+    assert shown == f"\rsync   0%\r\rsync  25%  50 tokens/s  GPU idle 50.0 %  {'▄' * CELLS}\r"
+
+
+@pytest.mark.parametrize(
+    ("columns", "shown"),
+    [
+        (80, f"sync  25%  50 tokens/s  GPU idle 50.0 %  {'▄' * CELLS}"),
+        (62, f"sync  25%  50 tokens/s  GPU idle 50.0 %  {'▄' * CELLS}"),
+        (61, "sync  25%  50 tokens/s  GPU idle 50.0 %"),
+        (39, "sync  25%  50 tokens/s"),
+        (20, "sync  25%"),
+        (6, "sync "),
+    ],
+)
+def test_what_a_terminal_is_too_narrow_for_is_left_out(
+    columns: int, shown: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setenv("NO_COLOR", "1")
+    line = LiveLine(enabled=True)
+    line.run("sync", 0, 400, None, 10.0)
+    capsys.readouterr()
+    line.run("sync", 100, 400, Activity((0.5,) * CELLS), 12.0)
+    assert capsys.readouterr().err == f"\r\x1b[K{shown}\r"
+
+
+def test_it_draws_on_a_terminal_that_can(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    assert not can_draw()
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    assert can_draw()
+    monkeypatch.setenv("TERM", "dumb")
+    assert not can_draw()
+
+
+def test_the_progress_of_a_run_is_drawn_where_it_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    recorder = Recorder(TraceBuilder(), origin_ns=0)
+    for shown in (False, True):
+        with token_progress("sync", 400, shown=shown) as watch:
+            watch(recorder)
+            while shown and "sync   0%" not in (drawn := capsys.readouterr().err):
+                pass
+    assert drawn.startswith("\r\x1b[Ksync   0%")
 
 
 def test_without_a_terminal_there_is_no_line(capsys: pytest.CaptureFixture[str]) -> None:

@@ -25,10 +25,15 @@ def test_what_a_launcher_says() -> None:
     assert Placement.from_environment(told) == Placement(3, 1, 4, 2)
     assert Placement.from_environment({}) == Placement()
     assert Placement.from_environment({"RANK": "3"}) == Placement()
+    for rank, local_rank in (("0", "-1"), ("-1", "-1"), ("-1", "0")):
+        assert Placement.from_environment({"RANK": rank, "LOCAL_RANK": local_rank, "WORLD_SIZE": "1"}) == Placement()
+    assert Placement.from_environment(told | {"LOCAL_WORLD_SIZE": ""}) == Placement(3, 1, 4)
     with pytest.raises(UsageError, match="must be numbers, not 3, one, 4"):
         Placement.from_environment(told | {"LOCAL_RANK": "one"})
     with pytest.raises(UsageError, match="RANK=4, LOCAL_RANK=1, WORLD_SIZE=4 make no sense"):
         Placement.from_environment(told | {"RANK": "4"})
+    with pytest.raises(UsageError, match="RANK=3, LOCAL_RANK=-1, WORLD_SIZE=4 make no sense"):
+        Placement.from_environment(told | {"LOCAL_RANK": "-1"})
 
 
 def test_each_rank_has_a_file() -> None:
@@ -36,6 +41,11 @@ def test_each_rank_has_a_file() -> None:
     assert third.path(Path("out/trace.json")) == Path("out/trace.rank00003.json")
     assert third.path(Path("trace.sync.json.gz")) == Path("trace.sync.rank00003.json.gz")
     assert third.path(Path("trace.rank00003.json.gz")) == Path("trace.rank00003.json.gz")
+    for named_after_another in ("trace.rank00000.json", "trace.rank00003.rank00000.json"):
+        assert third.path(Path(named_after_another)) == Path("trace.rank00003.json")
+    assert third.path(Path("trace.rank00000.sync.json.gz")) == Path("trace.sync.rank00003.json.gz")
+    assert third.path(Path("trace.rank000001.json")) == Path("trace.rank000001.rank00003.json")
+    assert Placement().path(Path("trace.rank00000.json")) == Path("trace.rank00000.json")
     assert third.facts == {"rank": 3, "world_size": 4}
     assert Placement().path(Path("trace.json")) == Path("trace.json")
     assert Placement().facts == {}
@@ -113,9 +123,12 @@ def test_a_tracer_of_the_only_rank_is_as_ever(tmp_path: Path, monkeypatch: pytes
 def test_a_tracer_in_a_place_that_makes_no_sense(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     launched_as(monkeypatch, RANK="four", LOCAL_RANK="0", WORLD_SIZE="4")
     tracer = Tracer(tmp_path / "t.json")  # off: nobody cares
-    with pytest.raises(UsageError, match="must be numbers"):
+    with pytest.warns(RuntimeWarning, match="recorded as a process alone: RANK, LOCAL_RANK and WORLD_SIZE must be"):
         tracer.start()
-    assert not tracer.on
+    with tracer.cpu("x"):
+        pass
+    tracer.close()
+    assert [path.name for path in tmp_path.iterdir()] == ["t.json"]
 
 
 def test_two_ranks_on_two_processes(tmp_path: Path) -> None:

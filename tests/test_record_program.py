@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from weakref import WeakSet
 
 import pytest
 
+from cbprof.formats import load
 from cbprof.record.instrument import Tracer
 from cbprof.record.program.import_hook import AfterImport
 from cbprof.record.program.launch import Ended
@@ -130,6 +133,56 @@ def test_the_kernels_of_a_window_shorter_than_the_drains_period_are_kept(
     assert status.files == (str(tmp_path / "t.json"),) * phases
     assert status.cupti == (str(tmp_path / "t.cupti.json.gz"),)
     assert (tmp_path / "t.cupti.json.gz").exists()
+
+
+@pytest.fixture
+def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Session]:
+    """Off until it is toggled; it profiles too, as if there was a GPU."""
+    monkeypatch.setattr("torch.profiler.profile", FakeProfile)
+    monkeypatch.setattr("cbprof.record.program.profiler.cuda_is_up", lambda: True)
+    monkeypatch.setattr("cbprof.record.program.profiler._device_in_use", lambda: None)
+    monkeypatch.setattr("cbprof.record.instrument._host", None)
+    monkeypatch.setattr("cbprof.record.instrument._guests", WeakSet())
+    settings = Settings(str(tmp_path / "t.json"), str(tmp_path), on_signal=True, cupti=True)
+    session = Session(settings, Status(7))
+    session.begin()
+    yield session
+    session._tracer.close()
+
+
+def test_a_recording_says_of_engines_only_what_it_saw(session: Session, tmp_path: Path) -> None:
+    ours, plain = Tracer(engine="mine", mode="sync", meta={"model": "m"}), Tracer(device="none")
+    for tracer in (ours, plain):
+        session._order("start")
+        with tracer.cpu("schedule"):
+            pass
+        session._order("stop")
+    session.end(complete=True)
+    first, second = load(tmp_path / "t.json").meta, load(tmp_path / "t.2.json").meta
+    assert (first["engine"], first["mode"], first["model"]) == ("mine", "sync", "m")
+    assert not {"engine", "model"} & second.keys()
+    assert second.get("mode") is None
+    assert second["base_time_ns"] > first["base_time_ns"]
+
+
+@pytest.mark.parametrize(
+    ("method", "failure"), [("stop", "the kernels were lost"), ("export_chrome_trace", "the kernels were not written")]
+)
+def test_a_profiler_that_fails_takes_nothing_with_it(
+    method: str, failure: str, session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left\non device")
+
+    monkeypatch.setattr(FakeProfile, method, fail)
+    tracer = Tracer(device="none")
+    session._order("start")
+    with tracer.cpu("schedule"):
+        pass
+    status = session.end(complete=True)
+    assert status.notes == (f"{failure}: [Errno 28] No space left on device",)
+    assert (status.files, status.cupti, status.spans) == ((str(tmp_path / "t.json"),), (), 1)
+    assert load(tmp_path / "t.json").complete
 
 
 class FakeCuda(ModuleType):

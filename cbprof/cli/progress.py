@@ -32,12 +32,12 @@ def spinner(console: Console, text: str) -> Iterator[None]:
 
 
 @contextmanager
-def token_progress(console: Console, label: str, total: int) -> Iterator[Callable[[Recorder], None]]:
+def token_progress(label: str, total: int, *, shown: bool) -> Iterator[Callable[[Recorder], None]]:
     """Show how many of at most ``total`` tokens a recorder has counted, and how active the device was just now.
 
-    The value of the ``with`` is given the recorder. Nothing is shown where ``console`` is no terminal.
+    The value of the ``with`` is given the recorder. ``shown``: whether there is a terminal to draw on.
     """
-    line, stop = LiveLine(enabled=console.is_terminal and not console.quiet), threading.Event()
+    line, stop = LiveLine(enabled=shown), threading.Event()
     threads: list[threading.Thread] = []
 
     def redraw(recorder: Recorder) -> None:
@@ -45,7 +45,7 @@ def token_progress(console: Console, label: str, total: int) -> Iterator[Callabl
             line.run(label, recorder.token_count, total, recorder.activity(), time.monotonic())
 
     def watch(recorder: Recorder) -> None:
-        if console.is_terminal:
+        if shown:
             threads.append(threading.Thread(target=redraw, args=(recorder,), name="cbprof progress", daemon=True))
             threads[-1].start()
 

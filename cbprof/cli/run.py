@@ -148,6 +148,8 @@ def run(
         compiled=compiled,
         attention=attention.value,
     )
+    if engine is EngineChoice.transformers:
+        _refuse_options_of_ours(config)
     if output.is_dir() or not output.name:
         raise UsageError(f"{output} is a folder: give --output the name of a file")
     if not output.parent.is_dir():
@@ -177,9 +179,13 @@ def _serve(
     """Run each mode, until one is interrupted."""
     from rich.console import Console
 
+    from cbprof.cli.live import can_draw
     from cbprof.cli.progress import spinner, token_progress
+    from cbprof.engine.engine import resolve
     from cbprof.record.engines import open_engine
 
+    if config.compiled or config.attention != EngineConfig.attention:
+        config = resolve(config)  # which refuses them without a GPU, before anything is loaded
     console = Console(stderr=True, quiet=quiet)
     runs: dict[Mode, RecordedRun] = {}
     with ExitStack() as stack:
@@ -188,7 +194,7 @@ def _serve(
         if cupti is not None and opened.config.device != "cuda":
             raise UsageError("--cupti needs a CUDA device: without one there are no kernels to see")
         for mode, path in paths.items():
-            with token_progress(console, mode, workload.most_tokens) as watch:
+            with token_progress(mode, workload.most_tokens, shown=can_draw() and not quiet) as watch:
                 runs[mode] = opened.record(workload, mode, path, cupti=cupti, watch=watch)
             if runs[mode].interrupted:
                 break
@@ -248,6 +254,17 @@ def _conclude_in_brief(runs: list[RecordedRun], rank: int) -> int:
     differing = "; tokens: DIFFER" if differ else ""
     typer.echo(f"rank {rank}: {'; '.join(told)}{differing}; wrote {' '.join(str(run.path) for run in runs)}")
     return 130 if any(run.interrupted for run in runs) else int(differ)
+
+
+def _refuse_options_of_ours(config: EngineConfig) -> None:
+    """Raise :class:`UsageError` for what transformers would not heed."""
+    given = {
+        "--compile": config.compiled,
+        f"--attention {config.attention}": config.attention != EngineConfig.attention,
+        "--no-fuse": config.fuse != EngineConfig.fuse,
+    }
+    for option in (option for option, is_given in given.items() if is_given):
+        raise UsageError(f"{option} is of the reference engine: leave it out with --engine transformers")
 
 
 def _keep_cores_apart(config: EngineConfig, placement: Placement) -> None:

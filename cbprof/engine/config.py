@@ -13,6 +13,12 @@ Mode = Literal["sync", "async"]
 _SMALLEST_BUCKET = 8
 
 
+def check_seed(seed: int) -> None:
+    """Raise :class:`UsageError` for a seed that not every generator of random numbers takes."""
+    if not 0 <= seed < 2**63:
+        raise UsageError(f"seed is {seed}: it must be at least 0 and less than 2**63")
+
+
 @dataclass(frozen=True)
 class EngineConfig:
     """The engine and its limits.
@@ -41,6 +47,7 @@ class EngineConfig:
     attention: str = "triton"
 
     def __post_init__(self) -> None:
+        check_seed(self.seed)
         for name in ("max_batch", "max_batch_tokens", "prefill_chunk", "max_context", "block_size", "slots"):
             if getattr(self, name) < 1:
                 raise UsageError(f"{name.replace('_', ' ')} is {getattr(self, name)}: it must be at least 1")

@@ -44,8 +44,7 @@ class Engine:
     """
 
     def __init__(self, config: EngineConfig) -> None:
-        check_installed()
-        self.config = _resolved(config)
+        self.config = resolve(config)
         self.device = _open_device(self.config)
         # A full collection walks the hundreds of thousands of objects that torch and transformers leave behind. It was
         # seen to stop a loop for 248 ms. What is alive now stays alive: keep it out of collections.
@@ -86,8 +85,12 @@ def check_installed() -> None:
         raise UsageError(f"the engine needs {' and '.join(missing)}: pip install 'cbprof[engine]'")
 
 
-def _resolved(config: EngineConfig) -> EngineConfig:
-    """Fill in ``auto``: the GPU and bfloat16 where there is one, else the host device and float32."""
+def resolve(config: EngineConfig) -> EngineConfig:
+    """Fill in ``auto``: the GPU and bfloat16 where there is one, else the host device and float32.
+
+    Raises :class:`UsageError` for what is to be had on a GPU only, and where the dependencies are missing.
+    """
+    check_installed()
     if config.device not in ("auto", "cuda", "host"):
         raise UsageError(f"unknown device {config.device!r}: use auto, cuda or host")
     if config.device == "auto":

@@ -6,6 +6,8 @@ Each rank runs a replica on a device of its own, serves its share of the request
 from __future__ import annotations
 
 import os
+import re
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,7 +39,8 @@ class Placement:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Self:
-        """A process alone, where no launcher has set :data:`RANK`, :data:`LOCAL_RANK` and :data:`WORLD_SIZE`.
+        """A process alone, where no launcher has set :data:`RANK`, :data:`LOCAL_RANK` and :data:`WORLD_SIZE`, or where
+        they say, by -1 in a world of 1, that nothing is distributed.
 
         Raises :class:`UsageError` where they make no sense.
         """
@@ -46,13 +49,27 @@ class Placement:
             return cls()
         try:
             rank, local_rank, world_size = map(int, told)
-            local_world_size = int(environment[LOCAL_WORLD_SIZE]) if LOCAL_WORLD_SIZE in environment else None
+            local_told = environment.get(LOCAL_WORLD_SIZE)
+            local_world_size = int(local_told) if local_told else None
         except ValueError:
             raise UsageError(
                 f"{RANK}, {LOCAL_RANK} and {WORLD_SIZE} must be numbers, not {', '.join(told)}; unset them, or start "
                 "with torchrun"
             ) from None
+        if world_size == 1 and -1 in (rank, local_rank) and max(rank, local_rank) <= 0:
+            return cls()
         return cls(rank, local_rank, world_size, local_world_size)
+
+    @classmethod
+    def or_alone(cls, environment: Mapping[str, str]) -> Self:
+        """The same for a recorder, which must not stop the program that it is in: where the environment makes no sense,
+        a warning, and a process alone."""
+        try:
+            return cls.from_environment(environment)
+        except UsageError as error:
+            # Always of this line, so that it is shown once, however often and from wherever we look.
+            warnings.warn(f"recorded as a process alone: {error}", RuntimeWarning, stacklevel=1)
+            return cls()
 
     @property
     def facts(self) -> dict[str, int]:
@@ -60,10 +77,12 @@ class Placement:
         return rank_facts(self.rank, self.world_size)
 
     def path(self, path: Path) -> Path:
-        """``trace.json.gz`` of rank 3 is ``trace.rank00003.json.gz``. A name that says so stays; so does one alone."""
+        """``trace.json.gz`` of rank 3 is ``trace.rank00003.json.gz``, whichever rank the name says. One alone stays."""
+        if self.world_size == 1:
+            return path
         suffixes = "".join(path.suffixes[-2:]) if path.suffix == ".gz" else path.suffix
-        stem, infix = path.name.removesuffix(suffixes), f".rank{self.rank:05d}"
-        return path if self.world_size == 1 or stem.endswith(infix) else path.with_name(f"{stem}{infix}{suffixes}")
+        stem = re.sub(r"\.rank\d{5}(?=\.|$)", "", path.name.removesuffix(suffixes))
+        return path.with_name(f"{stem}.rank{self.rank:05d}{suffixes}")
 
     def take_cores(self) -> None:
         """Keep this process, and what it starts, on its share of the machine's cores, where there are enough.

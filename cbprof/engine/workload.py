@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from cbprof.engine.config import check_seed
 from cbprof.errors import UsageError
 
 if TYPE_CHECKING:
@@ -37,8 +39,10 @@ class Workload:
             low, high = getattr(self, name)
             if not 1 <= low <= high:
                 raise UsageError(f"{name.replace('_', ' ')} is {low}:{high}: it must be at least 1, lowest first")
-        if self.rate < 0 or self.temperature < 0:
-            raise UsageError("rate and temperature must not be negative")
+        for name in ("rate", "temperature"):
+            if not 0 <= (value := getattr(self, name)) < math.inf:
+                raise UsageError(f"{name} is {value}: it must be a number, at least 0")
+        check_seed(self.seed)
         if self.requests < self.world_size:
             raise UsageError(f"{self.requests} requests for {self.world_size} ranks: give --requests at least as many")
 

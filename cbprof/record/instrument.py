@@ -101,6 +101,7 @@ class Tracer:
         self._every_token = every_token
         self._now = now
         self._recorder: Recorder | None = None
+        self._took_part = False
         if _host is not None and _host is not self:
             _guests.add(self)
             self._recorder = _host.recorder
@@ -191,6 +192,7 @@ class Tracer:
             recorder.devices.warm_up(_current_stream() if stream is None else stream, self._clock_of)
 
     def _marked(self, span: spans.Span | spans.DeviceSpan) -> AbstractContextManager[OpenSpan]:
+        self._took_part = True
         return span if self._marks is None else spans.MarkedSpan(span, self._marks)
 
     # Switching on and off ---------------------------------------------------------------------------------------------
@@ -209,7 +211,7 @@ class Tracer:
         """Switch on. Does nothing where it is on."""
         if self._recorder is None and self not in _guests:
             origin_ns, self.meta["base_time_ns"] = self._now(), time.time_ns()
-            sink = self._open(Placement.from_environment(os.environ))
+            sink = self._open(Placement.or_alone(os.environ))
             self._file = sink if isinstance(sink, TraceFile) else None
             self._recorder = Recorder(sink, now=self._now, origin_ns=origin_ns, every_token=self._every_token)
             self._recorder.start()
@@ -280,6 +282,11 @@ class HostTracer(Tracer):
     def guests(self) -> list[Tracer]:
         return list(_guests)
 
+    @property
+    def recorded_guests(self) -> list[Tracer]:
+        """Those with a phase in the recording under way, or in the last one."""
+        return [guest for guest in _guests if guest._took_part]
+
     def host(self) -> None:
         """Take in whoever makes a tracer from now on."""
         global _host  # noqa: PLW0603 - one for the process, as cbprof record is
@@ -289,6 +296,9 @@ class HostTracer(Tracer):
         """A guest begins its step ``number``; called before its span is taken."""
 
     def start(self) -> Self:
+        if not self.on:
+            for guest in self.guests:
+                guest._took_part = False
         super().start()
         for guest in self.guests:
             guest._recorder = self._recorder

@@ -38,7 +38,7 @@ class LazyFile:
     def name(self) -> Path:
         """What the file is called, or would be if it had a span. Nobody else's from now on."""
         if self._name is None:
-            placement = Placement.from_environment(os.environ)  # as late as this: a program may set its rank itself
+            placement = Placement.or_alone(os.environ)  # as late as this: a program may set its rank itself
             path = placement.path(Path(self._settings.out))
             self._name = numbered(path, claim(self._settings.folder, path.name))
         return self._name
@@ -91,7 +91,7 @@ class LazyFile:
 
     def _file(self) -> TraceWriter:
         if self._writer is None:
-            facts = Placement.from_environment(os.environ).facts
+            facts = Placement.or_alone(os.environ).facts
             self._writer = TraceWriter(self.name, {**facts, **self._meta})
             self.path, self.began_s = self.name, time.monotonic()
             self._begins()

@@ -35,17 +35,18 @@ class Profiler:
 
     def stop(self) -> None:
         """Stop; what was recorded waits for :meth:`write`."""
-        self._stopped, self._profile = self._profile, None
-        if self._stopped is not None:
-            self._stopped.stop()
+        profile, self._profile, self._stopped = self._profile, None, None
+        if profile is not None:
+            profile.stop()
+            self._stopped = profile
 
     def write(self, trace: Path) -> None:
         """Write what was recorded last beside ``trace``."""
-        if self._stopped is None:
+        stopped, self._stopped = self._stopped, None
+        if stopped is None:
             return
         path = cupti_path(trace)
-        self._stopped.export_chrome_trace(str(path))
-        self._stopped = None
+        stopped.export_chrome_trace(str(path))
         self.files.append(str(path))
 
 

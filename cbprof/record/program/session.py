@@ -6,6 +6,8 @@ import atexit
 import threading
 import time
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from queue import Empty, SimpleQueue
 from types import ModuleType
 from typing import Any, Literal, NamedTuple
@@ -137,6 +139,8 @@ class Session:
     def _start(self) -> None:
         if self._profiler is not None:
             self._profiler.start_where_cuda_is_up()
+        if self._instrumented is not None and not self._tracer.on:
+            self._instrumented.forget_batches()
         self._tracer.start()
         atexit.unregister(self._tracer.close)  # it is closed here, or at the end of the process by `end`
 
@@ -147,14 +151,16 @@ class Session:
         self._tracer.meta |= self._describe()
         self._status = self._status._replace(engine=str(self._tracer.meta.get("engine", "")))
         if self._profiler is not None:
-            self._profiler.stop()
+            with self._noted("the kernels were lost"):
+                self._profiler.stop()
         try:
             recorded = self._tracer.close(complete=complete)
         except CbprofError as error:
             self._note(str(error))
             recorded = None
         if self._profiler is not None:  # now that the drain has begun the file, if ever it will
-            self._profiler.write(file.name)
+            with self._noted("the kernels were not written"):
+                self._profiler.write(file.name)
         finished = () if file.path is None else (str(file.path),)
         self._status = self._status._replace(
             files=self._status.files + finished,
@@ -166,7 +172,7 @@ class Session:
     def _describe(self) -> dict[str, Any]:
         """What the engines that were recorded say of themselves."""
         meta: dict[str, Any] = {}
-        for guest in self._tracer.guests:
+        for guest in self._tracer.recorded_guests:
             meta |= guest.meta
         if self._instrumented is not None and self._instrumented.saw_batches:
             meta |= self._instrumented.describe()
@@ -185,6 +191,14 @@ class Session:
         if seconds is None or not self._tracer.on or self._tracer.file.began_s is None:
             return STATUS_PERIOD_S
         return min(STATUS_PERIOD_S, max(0.0, self._tracer.file.began_s + seconds - time.monotonic()))
+
+    @contextmanager
+    def _noted(self, failure: str) -> Iterator[None]:
+        """What goes wrong in the block is a note, and no reason to leave the rest undone."""
+        try:
+            yield
+        except Exception as error:
+            self._note(f"{failure}: {error or type(error).__name__}")
 
     def _note(self, text: str) -> None:
         self._status = self._status._replace(notes=(*self._status.notes, " ".join(text.split())))
@@ -221,5 +235,6 @@ class _SessionTracer(HostTracer):
         self._session.step_begins(number)
 
     def _open(self, placement: Placement) -> SpanSink:
+        self.meta = {"base_time_ns": self.meta["base_time_ns"]}  # what the last recording was of, this one need not be
         self.file = LazyFile(self._session._settings, self._session.file_begins, self.meta)
         return self.file

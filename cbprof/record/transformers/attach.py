@@ -86,6 +86,10 @@ class Instrumented:
         """Whether continuous batching ran."""
         return self._phases.processor is not None
 
+    def forget_batches(self) -> None:
+        """Another recording begins: what it says of the engine is of the batches that it sees itself."""
+        self._phases.processor = None
+
     def under_way_here(self) -> bool:
         """Whether the calling thread is inside the loop or its warm-up."""
         return self._phases.under_way_here()
