@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import zlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +25,7 @@ from cbprof.analysis.fleet.rank import BINS, FleetRank, bin_edges
 from cbprof.analysis.fleet.report import ExaminedFile, FleetReport, report_fleet
 from cbprof.analysis.fleet.waits import step_waits
 from cbprof.render.fleet_csv import write_fleet_csv
-from cbprof.render.fleet_heat import heat_png, lines
+from cbprof.render.fleet_heat import RAMP, HeatStrips, heat_png, lines
 from cbprof.render.fleet_page import fleet_html
 from cbprof.render.fleet_terminal import fleet_terminal
 from cbprof.render.fleet_words import sentences, whose
@@ -267,6 +269,23 @@ def test_the_terminal_shows_the_same(small: FleetReport) -> None:
     assert "the file is <empty>?[31m" in shown
     assert "\x1b" not in shown
     assert max(len(line) for line in shown.splitlines()) <= 100
+
+
+def test_the_caption_of_the_heat_map_is_whole_at_any_width(small: FleetReport) -> None:
+    text = io.StringIO()
+    report = replace(small, heat=replace(small.heat, together=False))
+    Console(file=text, width=60, color_system=None).print(HeatStrips(report))
+    assert "every rank from its own start" in " ".join(text.getvalue().split())
+
+
+def test_the_darkest_cell_is_the_most_idle() -> None:
+    def pixels(*idle_pct: float) -> bytes:
+        png = heat_png(np.array([idle_pct], dtype=np.float32))
+        size = int.from_bytes(png[33:37], "big")
+        return zlib.decompress(png[41 : 41 + size])
+
+    assert pixels(0, 10, 20, np.nan) == pixels(0, 50, 100, np.nan)
+    assert pixels(0, 0) == b"\0" + 2 * bytes((*RAMP[0], 255))
 
 
 def test_the_table_for_spreadsheets(small: FleetReport, tmp_path: Path) -> None:

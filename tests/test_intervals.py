@@ -39,6 +39,17 @@ def test_within_measures_spans_that_may_overlap(
 
 
 @NO_DEADLINE
+@given(spans(), spans(), st.integers(0, 2 * LENGTH))
+def test_within_measures_spans_before_zero(
+    covering: list[tuple[int, int]], measured: list[tuple[int, int]], earlier: int
+) -> None:
+    """A trace whose origin lies in it has negative times. Nothing covers anything, too."""
+    (start, end), (first, last) = columns(covering), columns(measured)
+    lengths = union(start - earlier, end - earlier).within(first - earlier, last - earlier)
+    assert lengths.tolist() == [len(cells(covering) & cells([pair])) for pair in measured]
+
+
+@NO_DEADLINE
 @given(spans(), spans())
 def test_overlaps_name_both_sides(left: list[tuple[int, int]], right: list[tuple[int, int]]) -> None:
     left, right = runs(cells(left)), runs(cells(right))

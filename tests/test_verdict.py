@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import kineto_samples as kineto
 import pytest
 from oracle import COMPUTE, ENGINE, H2D, Row, trace_of
 
@@ -57,7 +58,7 @@ def test_serialised_by_a_blocking_wait() -> None:
         "and the GPU is idle 20.0 % of the time while the host does."
     )
     assert verdict.evidence == (
-        "schedule makes up 95.0 % of the idle time",
+        "95.0 % of the idle time is for schedule",
         "0.0 % of the host work that could be hidden is hidden",
         "100.0 % of steps were launched only after the compute before them had ended",
         "the host was blocked in a wait for 100.0 % of the GPU's active time",
@@ -131,9 +132,17 @@ def test_a_late_launch_once_a_step_is_not_launch_bound() -> None:
 
 
 def test_holes_between_queued_kernels_are_the_devices_own() -> None:
-    verdict = kernels(20, gap=5, late=False)
+    verdict = kernels(20, gap=3, late=False)
     assert verdict.bound is Bound.DEVICE
-    assert "idle 32.2 % of the time, and has work queued for all but 0.0 %" in verdict.sentence
+    assert "idle 22.2 % of the time, and has work queued for all but 0.0 %" in verdict.sentence
+
+
+def test_a_device_that_is_idle_much_of_the_time_is_not_the_bound_whatever_was_queued() -> None:
+    verdict = kernels(20, gap=5, late=False)
+    assert verdict.bound is Bound.UNCLEAR
+    assert "idle 32.2 % of the time" in verdict.sentence
+    assert verdict.sentence.endswith("most of it is for its turn in the queue.")
+    assert verdict.evidence[0] == "100.0 % of the idle time is for its turn in the queue"
 
 
 def test_unclear_where_the_device_waits_for_copies_or_nothing_is_known_of_the_host() -> None:
@@ -147,7 +156,7 @@ def test_unclear_where_the_device_waits_for_copies_or_nothing_is_known_of_the_ho
         ]
     verdict = verdict_of(rows)
     assert verdict.bound is Bound.UNCLEAR
-    assert "most of it is transfer" in verdict.sentence
+    assert "most of it is for a copy" in verdict.sentence
     assert verdict_of([row for row in rows if row[0] is not ENGINE]).bound is Bound.UNCLEAR
 
 
@@ -185,6 +194,19 @@ def test_what_a_tenth_less_could_bring(rows: list[Row], device_ns: int, host_ns:
     shortened = verdict_of(rows).shortened
     assert shortened is not None
     assert (shortened.device_ns, shortened.host_ns) == (device_ns, host_ns)
+
+
+def test_host_work_outside_the_window_is_not_saved(tmp_path: Path) -> None:
+    """The host began 500 us before the window of the device's own records, 100 us long."""
+    step = kineto.annotation(0, 700, "ProfilerStep#1")
+    launch = kineto.call(590, 5, "cudaLaunchKernel", 2)
+    first, second = kineto.kernel(500, 10, correlation=1), kineto.kernel(595, 5, correlation=2)
+    early = kineto.host(0, 590, "work")
+    trace = load(kineto.write(tmp_path, step, early, kineto.call(490, 5, "cudaLaunchKernel", 1), first, launch, second))
+    found = summarize(trace)
+    assert found.devices[0].window.length_ns == 100_000
+    assert found.verdict.shortened is not None
+    assert 0 < found.verdict.shortened.host_ns <= 10_000
 
 
 @pytest.mark.parametrize(("mode", "bound"), [("sync", Bound.SERIALISED), ("async", Bound.DEVICE)])

@@ -13,9 +13,10 @@ they happen once. The causes of a gap sum to its length.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -46,16 +47,37 @@ class Cause(IntEnum):
 
     @property
     def label(self) -> str:
-        """In words; a PHASE goes by the name of its host span instead."""
+        """The short name of the data formats; a PHASE goes by the name of its host span instead."""
         return "(untraced)" if self is Cause.UNTRACED else self.name.lower().replace("_", " ")
 
 
+CAUSES: Mapping[Cause, str] = MappingProxyType(
+    {
+        Cause.CAPTURE: "graph capture, once",
+        Cause.WARMUP: "warm-up, once",
+        Cause.TRANSFER: "a copy",
+        Cause.STARVED: "requests to arrive",
+        Cause.SYNC_LATENCY: "the host to wake up",
+        Cause.UNATTRIBUTED: "(no host span)",
+        Cause.LAUNCH: "launch",
+        Cause.QUEUED: "its turn in the queue",
+        Cause.UNTRACED: "(host time without a record)",
+    }
+)
+"""The causes that are not a phase of the host in the words of all text, as the end of "the GPU waited for"."""
+
+
 class BlameTotal(NamedTuple):
-    """One cause over all gaps. ``label`` is the name of the host phase, or the cause in words."""
+    """One cause over all gaps. ``label`` is the name of the host phase, or the short name of the cause."""
 
     cause: Cause
     label: str
     ns: int
+
+    @property
+    def in_words(self) -> str:
+        """The same as the end of "the GPU waited for"."""
+        return CAUSES.get(self.cause, self.label)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

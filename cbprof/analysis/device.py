@@ -16,8 +16,8 @@ from cbprof.analysis.phases import PhaseTime
 from cbprof.analysis.profile import Profile, profile
 from cbprof.analysis.ran import ran_in
 from cbprof.analysis.segments import Segments, over_context, over_time
-from cbprof.analysis.states import Activity, StateTotals, states
-from cbprof.analysis.steps import StepTimes, step_times
+from cbprof.analysis.states import Activity, StateTotals, TracedStates, states, traced
+from cbprof.analysis.steps import StepTimes, step_times, with_host_in
 from cbprof.analysis.verdict import Findings, Verdict, judge, shortened
 from cbprof.analysis.window import Window
 from cbprof.trace import Trace
@@ -63,6 +63,14 @@ class DeviceSummary:
     def idle_pct(self) -> float | None:
         """100 x idle / window."""
         return None if self.idle_ns is None else 100 * self.idle_ns / self.window.length_ns
+
+    @property
+    def traced(self) -> TracedStates:
+        """The states as far as the trace says what the host did; None where idle time is unknown as well."""
+        if self.idle_ns is None:
+            return TracedStates(None, 0)
+        found = self.profile
+        return traced(self.states, found.untraced_active_ns, found.untraced_idle_ns) if found else traced(self.states)
 
     @property
     def not_computing_pct(self) -> float | None:
@@ -129,7 +137,7 @@ def summarize_device(
         one_off_idle_ns=once_ns,
         overlap=overlapped,
         waits=[phase for phase in phases if phase.waiting],
-        shortened=shortened(here, steps),
+        shortened=shortened(here, steps if window == run else with_host_in(window, steps, trace, in_run, host)),
     )
     return DeviceSummary(
         device=device,

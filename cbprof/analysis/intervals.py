@@ -95,8 +95,9 @@ class Intervals:
         def before(time: Int64) -> Int64:
             """How many nanoseconds of the set lie before each instant."""
             position = count_until(self.end, time)
-            measure: Int64 = time - begin[position]
-            np.maximum(measure, 0, out=measure)
+            into = begin[position]
+            measure: Int64 = np.maximum(time, into)  # first, since a negative time less the end of time overflows
+            measure -= into
             measure += so_far[position]
             return measure
 

@@ -18,9 +18,6 @@ from cbprof.trace import NONE, Int32, Int64, Kind, Trace
 CLIP_TO_NEXT_START = "clip_to_next_start"
 """The policy that lets an event end where the next one of its stream starts, for those that seem to run away."""
 
-MOST_UNTRACED_PCT = 5
-"""Above this share of untraced host time nothing is said about whether the host was active."""
-
 # ROCm runs copies and fills as kernels of these names.
 _ROCCLR = re.compile(r"rocclr", re.IGNORECASE)
 _FILL = re.compile(r"fill", re.IGNORECASE)
@@ -85,14 +82,14 @@ def profile(trace: Trace, states: States, host: HostTimeline) -> Profile:
 
     computing = trace.mask(kinds=(Kind.GPU_COMPUTE,), device=device) & ~graph_replays(trace)
     overhead = covered(trace.mask(kinds=(Kind.CPU_OVERHEAD,)))
-    untraced = recorded(trace, device, host).complement(start_ns, end_ns)
+    no_record = untraced(trace, states, host)
     return Profile(
         sum_gpu_ns=_sum(trace, states),
         compute_busy_ns=covered(computing).total_ns,
         overhead_ns=overhead.total_ns,
         idle_outside_ns=states.gaps.subtract(overhead).total_ns,
-        untraced_active_ns=untraced.intersect(states.gpu).total_ns,
-        untraced_idle_ns=untraced.subtract(states.gpu).total_ns,
+        untraced_active_ns=no_record.intersect(states.gpu).total_ns,
+        untraced_idle_ns=no_record.subtract(states.gpu).total_ns,
         hidden_ns=_hidden(trace, states),
         rocclr=_rocclr(trace, states),
         clipped=_clipped(trace, device),
@@ -110,6 +107,11 @@ def recorded(trace: Trace, device: int, host: HostTimeline) -> Intervals:
     """The time in which some record says what a host lane that drives the device did."""
     driving = host.of_lanes(driving_lanes(trace, host, device))
     return driving.select(~frames(trace)[driving.span]).covered()
+
+
+def untraced(trace: Trace, states: States, host: HostTimeline) -> Intervals:
+    """That of the window of ``states`` of which no record says what the host did."""
+    return recorded(trace, states.device, host).complement(states.window.start_ns, states.window.end_ns)
 
 
 def _hidden(trace: Trace, states: States) -> dict[str, int]:

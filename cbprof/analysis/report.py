@@ -15,8 +15,9 @@ from cbprof.analysis.device import DeviceSummary
 from cbprof.analysis.gaps import Gaps
 from cbprof.analysis.overlap import Overlap
 from cbprof.analysis.phases import PhaseTime, nearest_rank
-from cbprof.analysis.profile import CLIP_TO_NEXT_START, MOST_UNTRACED_PCT, Profile
+from cbprof.analysis.profile import CLIP_TO_NEXT_START, Profile
 from cbprof.analysis.segments import Segments
+from cbprof.analysis.states import StateTotals
 from cbprof.analysis.step_source import StepSource
 from cbprof.analysis.summary import Summary
 from cbprof.analysis.verdict import Verdict
@@ -118,18 +119,9 @@ def _device(device: DeviceSummary, gaps: Literal["longest", "all"]) -> dict[str,
 
 def _states(device: DeviceSummary) -> dict[str, int | None]:
     """Where the host's time is untraced, it is in none of the states; where that is much, they are not known at all."""
-    states: dict[str, int | None] = dict(device.states._asdict())
-    profile = device.profile
-    if profile is None:
-        return states | {"untraced": 0}
-    untraced = profile.untraced_ns
-    if 100 * untraced > MOST_UNTRACED_PCT * device.window.length_ns:
-        return dict.fromkeys(states) | {"untraced": untraced}
-    within = {
-        "gpu_only": device.states.gpu_only - profile.untraced_active_ns,
-        "neither": device.states.neither - profile.untraced_idle_ns,
-    }
-    return states | within | {"untraced": untraced}
+    known, untraced = device.traced
+    states: dict[str, int | None] = dict.fromkeys(StateTotals._fields) if known is None else dict(known._asdict())
+    return states | {"untraced": untraced}
 
 
 def _profile(profile: Profile, not_computing_pct: float | None, gaps: Literal["longest", "all"]) -> dict[str, Any]:

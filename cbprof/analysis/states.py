@@ -31,6 +31,29 @@ class StateTotals(NamedTuple):
     neither: int
 
 
+MOST_UNTRACED_PCT = 5
+"""Above this share of untraced host time nothing is said about whether the host was active."""
+
+
+class TracedStates(NamedTuple):
+    """The states without the time of which no record says what the host did; None where that is much of the window.
+
+    All of them and ``untraced_ns`` sum to the window.
+    """
+
+    states: StateTotals | None
+    untraced_ns: int
+
+
+def traced(totals: StateTotals, active_ns: int = 0, idle_ns: int = 0) -> TracedStates:
+    """``active_ns``, ``idle_ns``: untraced time in which the GPU was active, or idle."""
+    untraced = active_ns + idle_ns
+    if 100 * untraced > MOST_UNTRACED_PCT * sum(totals):
+        return TracedStates(None, untraced)
+    known = totals._replace(gpu_only=totals.gpu_only - active_ns, neither=totals.neither - idle_ns)
+    return TracedStates(known, untraced)
+
+
 @dataclass(frozen=True, eq=False)
 class States:
     """When the GPU and the CPU were active in a window. Both sets are clipped to it.

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from cbprof.analysis.gaps import Gaps
 from cbprof.analysis.host import HostTimeline, driving_lanes
-from cbprof.analysis.intervals import sum_by, union_by
+from cbprof.analysis.intervals import Intervals, sum_by, union_by
 from cbprof.analysis.states import States
 from cbprof.analysis.window import Window
 from cbprof.trace import NONE, Int8, Int32, Int64, Kind, Trace, take_or
@@ -111,6 +111,13 @@ def step_times(trace: Trace, run: States, gaps: Gaps, host: HostTimeline) -> Ste
         phase=fact(trace.steps.phase).astype(np.int8),
         slot=trace.slot[computes[first]],
     )
+
+
+def with_host_in(window: Window, steps: StepTimes, trace: Trace, run: States, host: HostTimeline) -> StepTimes:
+    """The same steps with only that of the host's time which lies in a window; the rest is as it was."""
+    here = Intervals(np.array([window.start_ns]), np.array([window.end_ns]))
+    on_host = _on_host(trace, run, host.within(here), steps.step)
+    return replace(steps, cpu_work_ns=on_host.work, cpu_exposed_ns=on_host.exposed, wait_ns=on_host.wait)
 
 
 class _HostTimes(NamedTuple):

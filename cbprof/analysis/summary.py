@@ -15,7 +15,6 @@ from cbprof.analysis.host import host_timeline
 from cbprof.analysis.latency import Latency, latency
 from cbprof.analysis.one_off import OneOff, one_offs
 from cbprof.analysis.phases import PhaseTime, nearest_rank, phase_times
-from cbprof.analysis.profile import MOST_UNTRACED_PCT
 from cbprof.analysis.states import Activity
 from cbprof.analysis.step_source import StepSource, step_source
 from cbprof.analysis.verdict import Verdict, judge
@@ -179,8 +178,8 @@ def _warnings(trace: Trace, devices: tuple[DeviceSummary, ...], activity: Activi
         if device.idle_ns is None:
             nothing = "no compute" if activity == "compute" else "nothing"
             yield f"device {device.device} ran {nothing} in the window: its idle time is unknown"
-        elif device.profile and 100 * device.profile.untraced_ns > MOST_UNTRACED_PCT * device.window.length_ns:
-            share = 100 * device.profile.untraced_ns / device.window.length_ns
+        elif device.traced.states is None:
+            share = 100 * device.traced.untraced_ns / device.window.length_ns
             yield f"{share:.0f} % of the time no record says what the host did: whether it worked then is unknown"
     if trace.evidence == "cuda_events" and devices and trace.meta.get("clock_error_ns") is None:
         yield "no clock error stated: the edges of a gap may be off by microseconds"

@@ -23,6 +23,9 @@ from cbprof.analysis.steps import StepTimes
 LITTLE_IDLE_PCT = 5
 """A device that is idle less than this, captures and queued work apart, is the bound itself."""
 
+MUCH_IDLE_PCT = 25
+"""A device that is idle more than this, captures apart, is not the bound, whatever was queued for it meanwhile."""
+
 SHORTENED_BY = 10
 """Per cent by which the what-ifs shorten one side."""
 
@@ -152,8 +155,8 @@ def _bound(found: Findings) -> Bound:
     answers = (
         (Bound.STARVED, _much_idle(found) and 2 * found.caused_by(Cause.STARVED) > idle),
         (Bound.LAUNCH, _much_idle(found) and found.evidence_level == "cupti" and _runs_dry_often(found)),
-        (Bound.DEVICE, not _much_idle(found)),
-        (Bound.UNCLEAR, not found.cpu_ns or 2 * found.caused_by(*NOT_THE_HOST) > idle),
+        (Bound.DEVICE, not _much_idle(found) and found.lasting_idle_pct < MUCH_IDLE_PCT),
+        (Bound.UNCLEAR, not _much_idle(found) or not found.cpu_ns or 2 * found.caused_by(*NOT_THE_HOST) > idle),
         (Bound.SERIALISED, _hides_little(found) and 2 * found.blocked_ns > found.gpu_ns),
         (Bound.HOST, True),
     )
@@ -177,7 +180,8 @@ def _hides_little(found: Findings) -> bool:
 
 def _sentence(bound: Bound, found: Findings) -> str:
     idle, cause = _percent(found.lasting_idle_pct), found.largest_cause
-    name = cause.label if cause else "nothing"
+    name = cause.in_words if cause else "nothing"
+    lost = "in" if cause and cause.cause is Cause.PHASE else "for"
     wait = max(found.waits, key=lambda wait: wait.total_ns - wait.exposed_ns, default=None)
     where = f'"{wait.name}"' if wait else "a wait"
     queued = ""
@@ -189,9 +193,10 @@ def _sentence(bound: Bound, found: Findings) -> str:
         Bound.DEVICE: f"Device-bound: the GPU is idle {idle} of the time{queued}; only faster GPU work can bring more.",
         Bound.SERIALISED: f"Serialised by a blocking wait: the host sits in {where} while the GPU works, "
         f"and the GPU is idle {idle} of the time while the host does.",
-        Bound.HOST: f"Host-bound: the GPU is idle {idle} of the time because the host is late, most of it in {name}.",
+        Bound.HOST: f"Host-bound: the GPU is idle {idle} of the time because the host is late, "
+        f"most of it {lost} {name}.",
         Bound.UNCLEAR: f"Unclear: the GPU is idle {idle} of the time, and less than half of that is known to be "
-        f"for the host; most of it is {name}.",
+        f"for the host; most of it is {lost} {name}.",
     }[bound]
 
 
@@ -203,7 +208,7 @@ def _percent(value: float) -> str:
 def _evidence(found: Findings) -> Iterator[str]:
     cause, lead = found.largest_cause, found.overlap.launch_lead
     if cause is not None:
-        yield f"{cause.label} makes up {100 * cause.ns / max(1, found.gaps.total_ns):.1f} % of the idle time"
+        yield f"{100 * cause.ns / max(1, found.gaps.total_ns):.1f} % of the idle time is for {cause.in_words}"
     if found.overlap.efficiency_pct is not None:
         yield f"{found.overlap.efficiency_pct:.1f} % of the host work that could be hidden is hidden"
     if lead is not None:

@@ -29,10 +29,17 @@ def load(path: str | Path, *, alone: bool = False, cached: bool = True, progress
     beside it, and read them from there next time. ``progress``: told how far a Chrome trace is read, now and then.
     """
     path = Path(path)
-    if path.is_fifo():
+    if _is_pipe(path):
         raise DataError(f"{path}: is a pipe, and a trace is read more than once; write it to a file first")
     read = partial(_load, path, alone=alone, progress=progress)
     return through_cache(path, read) if cached else read()
+
+
+def _is_pipe(path: Path) -> bool:
+    try:
+        return path.is_fifo()
+    except OSError:  # the name is too long, say: whoever opens it will tell
+        return False
 
 
 def _load(path: Path, *, alone: bool, progress: Progress | None) -> Trace:

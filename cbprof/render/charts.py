@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cbprof.analysis.blame import Cause
+from cbprof.analysis.blame import CAUSES, Cause
 from cbprof.analysis.device import DeviceSummary
 from cbprof.analysis.intervals import sum_by
 from cbprof.analysis.summary import Summary, summarize
@@ -21,7 +21,6 @@ from cbprof.render.coverage import coverage
 from cbprof.render.numbers import duration, percent
 from cbprof.render.phase_colors import phase_colors
 from cbprof.render.scene import Scene, scene
-from cbprof.render.table import CAUSES
 from cbprof.render.theme import STATES
 from cbprof.trace import Int64, Trace
 
@@ -99,7 +98,7 @@ def _idle_by_cause(device: DeviceSummary, place: Int64, size: int) -> dict[str, 
     for index, row in enumerate(first.tolist()):
         mine = group.ravel() == index
         cause = Cause(blame.cause[row])
-        name = blame.label(row) if cause is Cause.PHASE else CAUSES[cause]
+        name = CAUSES.get(cause) or blame.label(row)
         found[name] = found.get(name, np.zeros(size, dtype=np.int64)) + sum_by(
             place[blame.gap[mine]], blame.ns[mine], size
         )
@@ -163,18 +162,28 @@ def _idle_over_context(each: Scene) -> Mapping[int, float]:
 
 
 def states_chart(summaries: Mapping[str, Summary]) -> Figure:
-    """The states of several summaries as bars of shares: levels of evidence of one run, or runs beside each other."""
+    """The states of several summaries as bars of shares: levels of evidence of one run, or runs beside each other.
+
+    A bar leaves out the time of which no record says what the host did; there is none where that is much.
+    """
     import plotly.graph_objects as go
 
     known = {name: found.most_idle for name, found in summaries.items() if found.most_idle is not None}
     if not known:
         return empty(NO_DEVICE)
-    names = [f"{as_text(name)}: GPU idle {percent(device.idle_pct)}" for name, device in known.items()]
+    names = [_bar_name(name, device) for name, device in known.items()]
     made = figure()
     for state, style in STATES.items():
-        shares = [100 * getattr(device.states, state) / max(1, sum(device.states)) for device in known.values()]
+        shares = [
+            100 * getattr(device.traced.states, state, 0) / max(1, sum(device.states)) for device in known.values()
+        ]
         bars = go.Bar(y=names, x=[round(share, 3) for share in shares], orientation="h", marker=bar_of(state))
         made.add_trace(bars.update(name=style.label, hovertemplate="%{x:.2f} %"))
     made.update_xaxes(range=[0, 100], ticksuffix=" %")
     made.update_yaxes(autorange="reversed", rangemode="normal", automargin=True)
     return made.update_layout(barmode="stack", hovermode="y unified", height=110 + 46 * len(known), bargap=0.3)
+
+
+def _bar_name(name: str, device: DeviceSummary) -> str:
+    host = ", host unknown" if device.traced.states is None else ""
+    return f"{as_text(name)}: GPU idle {percent(device.idle_pct)}{host}"

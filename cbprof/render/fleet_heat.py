@@ -12,6 +12,7 @@ import numpy.typing as npt
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.segment import Segment
 from rich.style import Style
+from rich.text import Text
 
 from cbprof.analysis.fleet.report import FleetReport
 from cbprof.render.axis import ticks
@@ -65,7 +66,7 @@ class HeatStrips:
         heat, found = self.report.heat, lines(self.report, MOST_LINES)
         columns = max(10, options.max_width - GUTTER)
         cells = _resampled(found.cells, columns)
-        full = float(np.nanmax(cells, initial=0.0)) if cells.size else 0.0
+        full = most_idle_pct(cells)
         heights = ASCII_HEIGHTS if options.ascii_only else HEIGHTS
         ink = Style(color=STATES["cpu_only"].color)
         for label, row in zip(found.labels, cells, strict=True):
@@ -77,8 +78,12 @@ class HeatStrips:
         legend = f"idle share of the GPU by rank; a full cell is {percent(full)}"
         many = f", each line the most idle of {found.each} ranks" if found.each > 1 else ""
         axis = "" if heat.together else ", every rank from its own start"
-        yield Segment(legend + many + axis, Style(dim=True))
-        yield Segment.line()
+        yield Text(legend + many + axis, Style(dim=True))
+
+
+def most_idle_pct(cells: Cells) -> float:
+    """The end of the scale."""
+    return float(np.nanmax(cells, initial=0.0)) if cells.size else 0.0
 
 
 def _cell(idle_pct: float, full: float, heights: str) -> str:
@@ -111,8 +116,8 @@ def _axis(length_ns: int, columns: int) -> str:
 
 
 def heat_png(cells: Cells) -> bytes:
-    """One pixel a cell, as a PNG file; what is unknown is transparent."""
-    share = np.clip(np.nan_to_num(cells) / 100, 0, 1)
+    """One pixel a cell, as a PNG file; the darkest is the most idle, what is unknown is transparent."""
+    share = np.nan_to_num(cells) / (most_idle_pct(cells) or 1)
     places = np.linspace(0, 1, len(RAMP))
     pixels = [np.interp(share, places, [color[channel] for color in RAMP]) for channel in range(3)]
     opaque = np.where(np.isnan(cells), 0, 255)

@@ -10,9 +10,10 @@ import numpy as np
 
 from cbprof.analysis.fleet.report import FleetReport
 from cbprof.render.axis import ticks
-from cbprof.render.fleet_heat import RAMP, Cells, heat_png, lines
+from cbprof.render.fleet_heat import RAMP, Cells, heat_png, lines, most_idle_pct
 from cbprof.render.fleet_sheets import failed_sheet, job_sheets, ranks_sheet, slow_sheet
 from cbprof.render.fleet_words import sentences
+from cbprof.render.numbers import percent
 from cbprof.render.page import as_html, as_json, fill, viewer_file
 from cbprof.render.panel import plain
 from cbprof.render.sheet import Sheet
@@ -85,7 +86,8 @@ def _heat(report: FleetReport) -> str:
         f'<img alt="{alt}" src="data:image/png;base64,{picture}"><output hidden></output></div>'
         f'<div class="times">{times}</div>'
         f'<p class="caption">{alt} <span class="ramp" style="background: linear-gradient(to right, {ramp})"></span> '
-        f'0 to 100 %</p><script type="application/json" id="heat-data">{as_json(document)}</script></section>'
+        f"0 to {as_html(percent(most_idle_pct(found.cells)))}</p>"
+        f'<script type="application/json" id="heat-data">{as_json(document)}</script></section>'
     )
 
 

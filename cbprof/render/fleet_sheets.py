@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from cbprof.analysis.fleet.report import FleetReport, Job
-from cbprof.render.fleet_words import A_UNIT, job_name, reasons, whose
+from cbprof.render.fleet_words import A_UNIT, in_words, job_name, reasons, whose
 from cbprof.render.numbers import count, duration, percent, ratio
 from cbprof.render.sheet import Sheet
 
@@ -35,7 +35,7 @@ def _rank(report: FleetReport, row: int) -> tuple[str, ...]:
     cause = max(rank.causes, key=rank.causes.__getitem__, default="-")
     own = duration(round(report.own_ns(row)))
     alone = percent(100 * rank.comm_ns / max(1, rank.window_ns))
-    return whose(report, row), percent(rank.idle_pct), duration(rank.longest_gap_ns), own, alone, cause[:28]
+    return whose(report, row), percent(rank.idle_pct), duration(rank.longest_gap_ns), own, alone, in_words(cause)[:28]
 
 
 def slow_sheet(report: FleetReport) -> Sheet:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from cbprof.analysis.blame import CAUSES
 from cbprof.analysis.fleet.clocks import Skew
 from cbprof.analysis.fleet.report import FleetReport, Job, Part, SlowRank
 from cbprof.analysis.fleet.waits import StepWaits
@@ -13,6 +14,7 @@ from cbprof.render.panel import plain
 MOST_NAMED = 3
 MOST_REASONS = 2
 A_UNIT = {"step": "a step", "run": "in all"}
+IN_WORDS = {cause.label: words for cause, words in CAUSES.items()}
 
 
 def sentences(report: FleetReport) -> list[str]:
@@ -76,7 +78,12 @@ def reasons(report: FleetReport, slow: SlowRank) -> str:
 
 
 def _reason(part: Part) -> str:
-    return f"{duration(round(part.more_ns))} are {plain(part.label)}"
+    return f"{duration(round(part.more_ns))} are {in_words(part.label)}"
+
+
+def in_words(label: str) -> str:
+    """A part of a rank's time, or a cause of its idle time, as all text calls it."""
+    return plain(IN_WORDS.get(label, label))
 
 
 def _own(report: FleetReport, row: int) -> str:

@@ -9,7 +9,6 @@ from cbprof.analysis.blame import Cause
 from cbprof.render.numbers import count, duration, ratio
 from cbprof.render.panel import plain
 from cbprof.render.reported import Reported
-from cbprof.render.table import CAUSES
 
 
 class Note(NamedTuple):
@@ -37,7 +36,8 @@ def _sentence(run: Reported) -> str:
     parts = [f"The GPU waited {idle:.{1 if idle >= 1 else 2}f} % of {duration(device.window.length_ns)}"]
     largest = next(iter(device.blame.totals()), None)
     if largest is not None:
-        cause = f'"{plain(largest.label)}"' if largest.cause is Cause.PHASE else CAUSES[largest.cause]
+        words = plain(largest.in_words)
+        cause = f'"{words}"' if largest.cause is Cause.PHASE else words
         parts.append(f"{100 * largest.ns / device.gaps.total_ns:.0f} % of that for {cause}")
     if run.prediction is not None:
         parts.append(f"async would take {duration(run.prediction.predicted_wall_ns)}")

@@ -8,7 +8,8 @@ import numpy as np
 
 from cbprof.analysis.cut import without_profiled_steps
 from cbprof.analysis.host import HostTimeline, host_timeline
-from cbprof.analysis.states import Activity, States, StateTotals, states
+from cbprof.analysis.profile import untraced
+from cbprof.analysis.states import Activity, States, StateTotals, TracedStates, states, traced
 from cbprof.analysis.window import Window
 from cbprof.analysis.window_modes import default_mode, device_windows, hull
 from cbprof.render.evidence import in_a_sentence
@@ -56,9 +57,20 @@ class Scene:
         return activity_of(self.trace)
 
     @property
-    def totals(self) -> StateTotals:
-        """The states of all devices, added up."""
-        return StateTotals(*(sum(column) for column in zip(*(each.totals() for each in self.devices), strict=True)))
+    def traced(self) -> TracedStates:
+        """The states of all devices, added up; unknown where those of one are."""
+        found = [self.traced_of(each) for each in self.devices]
+        known = [each.states for each in found if each.states is not None]
+        totals = StateTotals(*map(sum, zip(*known, strict=True))) if len(known) == len(found) else None
+        return TracedStates(totals, sum(each.untraced_ns for each in found))
+
+    def traced_of(self, device: States) -> TracedStates:
+        """The states of a device, as far as the trace says what the host did."""
+        if not self.trace.is_profile:
+            return traced(device.totals())
+        missing = untraced(self.trace, device, self.host)
+        active = missing.intersect(device.gpu).total_ns
+        return traced(device.totals(), active, missing.total_ns - active)
 
     @property
     def first_view(self) -> tuple[int, int]:

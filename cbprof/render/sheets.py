@@ -16,6 +16,7 @@ from cbprof.render.evidence import step_source_in_short
 from cbprof.render.numbers import UNKNOWN, count, duration, percent, rate, ratio
 from cbprof.render.sheet import Sheet
 from cbprof.render.table import causes_in_words
+from cbprof.trace import NONE
 
 LONGEST_GAPS = 10
 
@@ -110,8 +111,9 @@ def gap_lengths(device: DeviceSummary) -> Sheet:
         step = int(device.gaps.step[row])
         most = max(device.blame.of_gap(row), key=lambda part: part.ns)
         at = int(device.gaps.start[row]) - device.window.start_ns
-        before = f"before step {step}" if step >= 0 else "the last"
-        rows.append((before, duration(int(device.gaps.length_ns[row])), duration(at), most.label))
+        last = "the last" if device.gaps.ends_with[row] == NONE else "-"
+        before = f"before step {step}" if step >= 0 else last
+        rows.append((before, duration(int(device.gaps.length_ns[row])), duration(at), most.in_words))
     return Sheet(("gap", "length", "begins at", "mostly"), rows, f"{len(lengths):,} gaps")
 
 

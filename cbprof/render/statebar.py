@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rich.console import Console, ConsoleOptions, RenderResult
@@ -10,22 +11,29 @@ from rich.segment import Segment
 from rich.style import Style
 from rich.text import Text
 
-from cbprof.analysis.states import StateTotals
-from cbprof.render.numbers import short_percent
+from cbprof.analysis.states import TracedStates
+from cbprof.render.numbers import UNKNOWN, short_percent
 from cbprof.render.theme import STATES
 
 
 @dataclass(frozen=True, slots=True)
 class StateBar:
-    """A bar of the states' shares. ``scale``: its length as a share of the width, so that bars can be compared."""
+    """A bar of the states' shares. ``scale``: its length as a share of the width, so that bars can be compared.
 
-    totals: StateTotals
+    Untraced time is blank, at its end. There is no bar where the states are unknown.
+    """
+
+    found: TracedStates
     scale: float = 1.0
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         width = max(1, round(options.max_width * self.scale))
-        for (name, style), cells in zip(STATES.items(), cells_of(self.totals, width), strict=True):
-            yield Segment(pattern(name, ascii_only=options.ascii_only) * cells, Style(color=style.color))
+        known, untraced = self.found
+        if known is None:
+            return
+        cells = cells_of((*known, untraced), width)
+        for (name, style), count in zip(STATES.items(), cells, strict=False):
+            yield Segment(pattern(name, ascii_only=options.ascii_only) * count, Style(color=style.color))
         yield Segment.line()
 
     def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
@@ -52,13 +60,15 @@ class StateLabel:
 class StateLegend:
     """What each pattern means, and its share of the window, in as few lines as the width allows."""
 
-    totals: StateTotals
+    found: TracedStates
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         labels = [
             StateLabel(state, f" {share}").rendered(options)
-            for state, share in zip(STATES, shares_of(self.totals), strict=True)
+            for state, share in zip(STATES, shares_of(self.found), strict=True)
         ]
+        if self.found.untraced_ns and self.found.states:
+            labels.append(Text(f"untraced {untraced_share(self.found)}"))
         line = labels[0]
         for label in labels[1:]:
             if line.cell_len + 2 + label.cell_len > options.max_width:
@@ -69,13 +79,21 @@ class StateLegend:
         yield line
 
 
-def shares_of(totals: StateTotals) -> list[str]:
+def shares_of(found: TracedStates) -> list[str]:
     """The share of each state in words."""
-    return [short_percent(100 * ns / max(1, sum(totals))) for ns in totals]
+    if found.states is None:
+        return [UNKNOWN] * len(STATES)
+    window = max(1, sum(found.states) + found.untraced_ns)
+    return [short_percent(100 * ns / window) for ns in found.states]
 
 
-def cells_of(totals: StateTotals, width: int) -> list[int]:
-    """How many of ``width`` cells each state gets: by largest remainder, so that they sum to the width."""
+def untraced_share(found: TracedStates) -> str:
+    """That of the time of which no record says what the host did, where the states are known."""
+    return short_percent(100 * found.untraced_ns / max(1, sum(found.states or ()) + found.untraced_ns))
+
+
+def cells_of(totals: Sequence[int], width: int) -> list[int]:
+    """How many of ``width`` cells each part gets: by largest remainder, so that they sum to the width."""
     window = max(1, sum(totals))
     cells = [ns * width // window for ns in totals]
     remainder = [ns * width % window for ns in totals]

@@ -20,7 +20,6 @@ from cbprof.render.lanes import lanes_between
 from cbprof.render.numbers import duration
 from cbprof.render.panel import plain
 from cbprof.render.scene import Scene, scene
-from cbprof.render.statebar import shares_of
 from cbprof.render.static_page import DPI, FONT, LARGE, MARGIN, MUTED, NORMAL, SMALL, Page, fitting, text_width
 from cbprof.render.static_panels import (
     draw_legend,
@@ -135,7 +134,7 @@ def _heading(page: Page, each: Scene, *, alone: bool) -> None:
     page.text(title, size=LARGE, weight="bold")
     room = page.width_in - 2 * MARGIN
     if each.devices:
-        lines = legend_lines(shares_of(each.totals), room)
+        lines = legend_lines(each.traced, room)
         beside = text_width(title, LARGE, "bold") + 0.15 + legend_width(lines[0]) < room and len(lines) == 1
         page.space(-0.11 if beside else 0.06)
         for line in lines:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from cbprof.analysis.states import States
+from cbprof.analysis.states import States, TracedStates
 from cbprof.render.axis import tick_step, ticks
 from cbprof.render.coverage import coverage
 from cbprof.render.lanes import LaneView
@@ -16,6 +16,7 @@ from cbprof.render.numbers import count, duration
 from cbprof.render.panel import plain
 from cbprof.render.phase_colors import phase_colors
 from cbprof.render.scene import Scene
+from cbprof.render.statebar import shares_of, untraced_share
 from cbprof.render.static_page import INK, MUTED, NORMAL, SMALL, Panel, fitting, gutter_name, text_width
 from cbprof.render.step_raster import StepRaster
 from cbprof.render.theme import STATES, text_on
@@ -67,11 +68,13 @@ def draw_run(panel: Panel, states: States, longest_ns: int, name: str) -> None:
         panel.axes.text(window.length_ns + offset, 0.5, text, size=SMALL, color=MUTED, va="center")
 
 
-def legend_lines(shares: Sequence[str], room_in: float) -> list[list[tuple[str, str]]]:
-    """The states with their shares, (state, text) each, in as few lines as the room allows."""
+def legend_lines(found: TracedStates, room_in: float) -> list[list[tuple[str, str]]]:
+    """The states with their shares, (state, text) each, in as few lines as the room allows. Untraced time has none."""
     lines: list[list[tuple[str, str]]] = [[]]
-    for (state, style), share in zip(STATES.items(), shares, strict=True):
-        item = (state, f"{style.label} {share}")
+    items = [(state, f"{STATES[state].label} {share}") for state, share in zip(STATES, shares_of(found), strict=True)]
+    if found.untraced_ns and found.states:
+        items.append(("", f"untraced {untraced_share(found)}"))
+    for item in items:
         if lines[-1] and legend_width([*lines[-1], item]) > room_in:
             lines.append([])
         lines[-1].append(item)
@@ -90,7 +93,8 @@ def draw_legend(panel: Panel, line: Sequence[tuple[str, str]]) -> None:
     panel.axes.set(xlim=(0, panel.width_in), ylim=(0, panel.height_in))
     x = panel.width_in - legend_width(line)
     for state, text in line:
-        panel.axes.add_patch(Rectangle((x, 0.02), SWATCH, 0.1, **fill_of(state)))
+        if state:
+            panel.axes.add_patch(Rectangle((x, 0.02), SWATCH, 0.1, **fill_of(state)))
         panel.axes.text(x + SWATCH + 0.05, 0.07, text, size=LEGEND, color=INK, va="center_baseline")
         x += legend_width([(state, text)]) + BETWEEN
 

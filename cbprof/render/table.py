@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
+from collections.abc import Callable
 from typing import NamedTuple
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from cbprof.analysis.blame import Blame, Cause
+from cbprof.analysis.blame import Blame
 from cbprof.analysis.device import DeviceSummary
 from cbprof.analysis.summary import Summary
 from cbprof.render.numbers import UNKNOWN, count, duration, percent, rate, ratio
@@ -22,21 +21,6 @@ TOP_CAUSES = 5
 MIN_WIDTH = len("async / sync")  # of a column of figures, so that those of all tables stand below each other
 IDLE = f"bold {STATES['cpu_only'].color}"
 
-# The causes that are not a phase of the host, as the end of "the GPU waited for".
-CAUSES: Mapping[Cause, str] = MappingProxyType(
-    {
-        Cause.CAPTURE: "graph capture, once",
-        Cause.WARMUP: "warm-up, once",
-        Cause.TRANSFER: "a copy",
-        Cause.STARVED: "requests to arrive",
-        Cause.SYNC_LATENCY: "the host to wake up",
-        Cause.UNATTRIBUTED: "(no host span)",
-        Cause.LAUNCH: "launch",
-        Cause.QUEUED: "its turn in the queue",
-        Cause.UNTRACED: "(host time without a record)",
-    }
-)
-
 
 def summary_table(summary: Summary, *, title: str | None = None) -> RenderableType:
     """The figures of one trace. ``title``: its file."""
@@ -45,7 +29,7 @@ def summary_table(summary: Summary, *, title: str | None = None) -> RenderableTy
     if len(summary.devices) > 1:
         parts += ["", _per_device(summary)]
     if device is not None and device.idle_ns is not None:
-        parts += ["", StateBar(device.states), StateLegend(device.states)]
+        parts += ["", StateBar(device.traced), StateLegend(device.traced)]
         if device.idle_ns:
             parts += ["", _waited_for(summary, device), "", _ceiling(device)]
     window = summary.window.name if summary.window and summary.window.name != "run" else None
@@ -128,7 +112,7 @@ def causes_in_words(blame: Blame) -> dict[str, int]:
     """What the device waited for, in words, with the nanoseconds of each, most first."""
     found: dict[str, int] = {}
     for part in blame.totals():
-        name = plain(part.label) if part.cause is Cause.PHASE else CAUSES[part.cause]
+        name = plain(part.in_words)
         found[name] = found.get(name, 0) + part.ns
     return dict(sorted(found.items(), key=lambda item: -item[1]))
 
@@ -199,7 +183,7 @@ def _bars(before: Summary, after: Summary, names: tuple[str, str]) -> Table:
     for name, summary in zip(names, (before, after), strict=True):
         device = summary.most_idle
         if device is not None and device.idle_ns is not None:
-            grid.add_row(Text(name, LABEL), StateBar(device.states, summary.wall_ns / longest))
+            grid.add_row(Text(name, LABEL), StateBar(device.traced, summary.wall_ns / longest))
     return grid
 
 
@@ -207,10 +191,7 @@ def _states_compared(before: Summary, after: Summary) -> Table:
     """The legend of the bars, with the shares of both."""
     table = _columns("", *("",) * 3, show_header=False)
     devices = before.most_idle, after.most_idle
-    shares = [
-        [UNKNOWN] * len(STATES) if device is None or device.idle_ns is None else shares_of(device.states)
-        for device in devices
-    ]
+    shares = [[UNKNOWN] * len(STATES) if device is None else shares_of(device.traced) for device in devices]
     for state, old, new in zip(STATES, *shares, strict=True):
         table.add_row(StateLabel(state), old, new, "")
     return table

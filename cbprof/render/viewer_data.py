@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from cbprof.analysis.blame import Cause, blame_pieces
+from cbprof.analysis.blame import CAUSES, Cause, blame_pieces
 from cbprof.analysis.gaps import find_gaps
 from cbprof.analysis.intervals import Intervals, sum_by
 from cbprof.analysis.states import States
@@ -15,7 +15,6 @@ from cbprof.analysis.window import Window
 from cbprof.render.columns import PackedColumn, pack
 from cbprof.render.phase_colors import phase_colors
 from cbprof.render.scene import Scene, StepBounds, lane_order
-from cbprof.render.table import CAUSES
 from cbprof.render.viewer_coarse import MOST_SPANS, Stretches, coarse_document, stretches
 from cbprof.trace import NONE, Int64, Trace
 
@@ -59,10 +58,12 @@ def run_document(scene: Scene, *, most_spans: int = MOST_SPANS, opening_ns: int 
         "devices": [
             {
                 "device": each.device,
+                "hostKnown": traced.states is not None,
+                "untraced": traced.states is not None and traced.untraced_ns > 0,
                 "states": _packed_states(each, where),
                 "blame": _packed_blame(scene, each) if where is None else None,
             }
-            for each in scene.devices
+            for each, traced in ((each, scene.traced_of(each)) for each in scene.devices)
         ],
         "steps": _packed_steps(trace, scene.steps if where is None else _steps_within(scene, where)),
         "coarse": None if where is None else coarse_document(scene, where, shown),
@@ -125,7 +126,7 @@ def _packed_blame(scene: Scene, found: States) -> dict[str, Any]:
 
 def cause_in_words(trace: Trace, cause: Cause, name_id: int) -> str:
     """What the device waited for."""
-    return trace.names[name_id] if cause is Cause.PHASE else CAUSES[cause]
+    return CAUSES.get(cause) or trace.names[name_id]
 
 
 def _steps_within(scene: Scene, where: Stretches) -> StepBounds:

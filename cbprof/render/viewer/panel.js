@@ -39,7 +39,7 @@ class Panel {
     for (const device of devices) {
       const prefix = devices.length > 1 ? `GPU ${device.device}, ` : "";
       this.cells.push({ device, prefix, ...row("") });
-      fillShares(row(`${prefix}whole run`).cells, device.shares(0, this.run.length, byBlame), classes);
+      fillShares(row(`${prefix}whole run`).cells, device, [0, this.run.length], byBlame);
     }
     return element("table", { className: "shares" }, element("thead", {}, head), body);
   }
@@ -60,7 +60,7 @@ class Panel {
     const { start, end } = this.viewer.viewOf(this.run);
     for (const { device, prefix, label, cells } of this.cells) {
       label.textContent = `${prefix}this view`;
-      fillShares(cells, device.shares(start, end, byBlame), device.partition(byBlame).layers);
+      fillShares(cells, device, [start, end], byBlame);
     }
     this.drawOverlay(inks);
   }
@@ -89,7 +89,7 @@ class Panel {
     if (spans.step[i] >= 0) lines.push(["step", countText(spans.step[i])]);
     if (spans.slot[i] >= 0) lines.push(["slot", String(spans.slot[i])]);
     lines.push(["start", momentText(start)], ["duration", durationText(spans.dur[i])]);
-    for (const device of this.run.devices) {
+    for (const device of this.run.devices.filter(({ hostKnown }) => hostKnown)) {
       const state = this.viewer.states
         .map(({ key, label }) => [device.shares(start, end)[key], label])
         .filter(([share]) => share > 0.0005)
@@ -126,7 +126,9 @@ class Panel {
     if (!known && !device.coarse) return null;
     const length = known ? ends[i] - starts[i] : 0;
     if (length >= pixel && layers[codes[i]]) {
-      return [["", layers[codes[i]].name], ["start", momentText(starts[i])], ["duration", durationText(length)]];
+      const { name, style } = layers[codes[i]];
+      const active = codes[i] < 2 ? "GPU active" : "GPU idle";
+      return [["", style.state && !device.hostKnown ? active : name], ["start", momentText(starts[i])], ["duration", durationText(length)]];
     }
     const drawn = device.layers(t - pixel / 2, t + pixel / 2, byBlame);
     const shares = sharesOf(drawn, t - pixel / 2, t + pixel / 2);
@@ -135,7 +137,10 @@ class Panel {
   }
 }
 
-function fillShares(cells, shares, classes) {
+/** Where too little is known of the host, only whether the device was active is. */
+function fillShares(cells, device, [start, end], byBlame) {
+  const shares = device.shares(start, end, byBlame);
   const active = shares.overlap === null ? null : shares.overlap + shares.gpu_only;
-  [...classes.map(({ key }) => shares[key]), active].forEach((share, i) => (cells[i].textContent = shareText(share)));
+  const said = ({ key, style }) => (style.state && !device.hostKnown ? "unknown" : shareText(shares[key]));
+  [...device.partition(byBlame).layers.map(said), shareText(active)].forEach((text, i) => (cells[i].textContent = text));
 }

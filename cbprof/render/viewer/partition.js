@@ -1,8 +1,9 @@
 // When one device was in which state, or waited for what: divisions of its time, a layer per class.
 
 /** What a class of the partition by state is called, and how it is drawn. */
-function classOf({ key, label }) {
-  return { key, name: label, style: { state: key } };
+function classOf({ key, label }, untraced) {
+  const idleHost = key === "gpu_only" || key === "neither"; // as it also seems where no record tells
+  return { key, name: untraced && idleHost ? `${label} or untraced` : label, style: { state: key } };
 }
 
 /** Time divided into pieces, each of one class: piece i is [starts[i], ends[i]). */
@@ -29,11 +30,11 @@ function sharesOf(layers, start, end) {
 }
 
 class Device {
-  static async from(run, index, { device, states, blame }, classes) {
+  static async from(run, index, { device, hostKnown, untraced, states, blame }, classes) {
     const made = new Device();
-    Object.assign(made, { run, device });
+    Object.assign(made, { run, device, hostKnown });
     const { start, state } = await unpackAll(states);
-    made.byState = new Partition(start, state, classes.map(classOf), run.length);
+    made.byState = new Partition(start, state, classes.map((each) => classOf(each, untraced)), run.length);
     made.byBlame = blame && made.#blamed(blame.causes, await unpackAll({ start: blame.start, cause: blame.cause }));
     made.coarse = run.coarse?.devices[index];
     return made;
