@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from rich.console import Console, RenderableType
 from timeline_samples import MS, hostile_trace, steady_trace, two_device_trace
@@ -21,7 +21,7 @@ from cbprof.analysis.window import Window
 from cbprof.formats import load
 from cbprof.render.axis import ticks
 from cbprof.render.coverage import coverage
-from cbprof.render.levels import stacked_levels
+from cbprof.render.levels import MOST_OWED, stacked_levels
 from cbprof.render.strip import GUTTER
 from cbprof.render.terminal import run_strips, terminal_plot
 from cbprof.render.theme import STATES
@@ -58,6 +58,7 @@ def area(picture: str, columns: int) -> Counter[str]:
 
 
 @given(gpu=spans, cpu=spans, bins=st.integers(1, 120), rows=st.integers(1, 6), per_row=st.sampled_from([1, 8]))
+@example([(0, 75), (232, 172), (486, 15)], [(0, 1), (303, 37), (404, 97)], 6, 1, 8)
 def test_the_drawn_area_is_right_and_no_cell_has_three_states(
     gpu: list[tuple[int, int]], cpu: list[tuple[int, int]], bins: int, rows: int, per_row: int
 ) -> None:
@@ -77,7 +78,9 @@ def test_the_drawn_area_is_right_and_no_cell_has_three_states(
         drawn = np.bincount(raster[column], minlength=4)
         assert not drawn[(shares[:, column] == 0) & (found.width_ns[column] > 0)].any()
     active = (raster <= 1).sum() / raster.size
-    assert abs(active - shares[:2].sum(axis=0).mean()) <= 0.5 / raster.shape[1] + 1e-9
+    # Half a level a column, or what is still owed behind the last one: few columns may have no room to give it back.
+    wrong = abs(active - shares[:2].sum(axis=0).mean()) * raster.size
+    assert wrong <= max(0.5 * bins, MOST_OWED * per_row) + 1e-6
 
 
 @pytest.mark.parametrize("width", [60, 80, 133, 250])
