@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 torch = pytest.importorskip("torch")
+library = pytest.importorskip("torch").library
 
 from model_batches import LAYOUT, NUM_BLOCKS, Row, pack  # noqa: E402
 from triton_interpreter import DEVICE, kernel_modules  # noqa: E402
@@ -233,9 +234,7 @@ def test_the_operator_is_sound(triton_attention: Any) -> None:
     inputs = batch(BATCHES["decodes and chunks"], padding=1)
     qkv = tensors(len(inputs.input_ids), 4, 2, 16, torch.float32)
     tables = (inputs.query_start, inputs.context, inputs.block_table)
-    torch.library.opcheck(
-        triton_attention.paged_attention, (*qkv, *tables, no_arrivals(), LAYOUT.block_size, 0.3, 16, 2)
-    )
+    library.opcheck(triton_attention.paged_attention, (*qkv, *tables, no_arrivals(), LAYOUT.block_size, 0.3, 16, 2))
 
 
 @pytest.mark.parametrize(

@@ -201,6 +201,12 @@ def test_the_tables_hold_what_the_report_says(report: FleetReport, folder: Path)
     assert set(steps["rank"]) == set(by_rank(report))
 
 
+def test_two_fleets_at_once_are_no_matter(client: Any) -> None:
+    """A second scheduler that wanted the same port would warn, and warnings are errors here."""
+    with cluster.local_cluster(1, workers=1) as other:
+        assert other.scheduler.address != client.scheduler.address
+
+
 def test_few_tasks_are_under_way_at_a_time(
     report: FleetReport, folder: Path, shared: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:

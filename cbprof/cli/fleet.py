@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cbprof.cli.writing import spare_inputs
 from cbprof.errors import DataError, UsageError
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def fleet(
         cbprof fleet traces/ --json
     """
     _check_installed()
-    _check_outputs(output, csv)
+    _check_outputs(output, csv, inputs=paths)
     if scheduler and (workers or memory):
         raise UsageError("--workers and --memory are for processes of this machine: leave them, or --scheduler, out")
     from cbprof.fleet.files import find_files
@@ -133,7 +134,7 @@ def _check_installed() -> None:
         raise UsageError(f"cbprof fleet needs {' and '.join(missing)}: pip install 'cbprof[fleet]'")
 
 
-def _check_outputs(page: Path | None, csv: Path | None) -> None:
+def _check_outputs(page: Path | None, csv: Path | None, *, inputs: list[str]) -> None:
     """Before hours of work, not after them."""
     for path, endings in ((page, (".html", ".htm")), (csv, (".csv",))):
         if path is None:
@@ -142,3 +143,4 @@ def _check_outputs(page: Path | None, csv: Path | None) -> None:
             raise UsageError(f"{path}: choose a name that ends in {endings[0]}")
         if not path.parent.is_dir():
             raise UsageError(f"{path}: there is no folder {path.parent}; create it, or write elsewhere")
+        spare_inputs(path, map(Path, inputs))

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from cbprof.record.recorder import Recorder
 
 REFRESH_S = 0.5
-"""Drawing takes the GIL from the engine for a moment, so it is done seldom, and with no more than a string: a bar of
-rich takes a millisecond, which in a sync run is a millisecond of idle GPU."""
+"""Drawing takes the GIL from the engine for a moment, so it is done seldom, and with no more than a string: laying
+out a bar takes longer, and in a sync run all of it is idle time of the GPU."""
 
 
 @contextmanager

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from cbprof.engine.layout import SlotLayout
+from cbprof.engine.model.spec import AttentionName
 from cbprof.errors import UsageError
 
 Mode = Literal["sync", "async"]
@@ -44,7 +45,7 @@ class EngineConfig:
     seed: int = 0
     fuse: bool = True
     compiled: bool = False
-    attention: str = "triton"
+    attention: AttentionName = "triton"
 
     def __post_init__(self) -> None:
         check_seed(self.seed)

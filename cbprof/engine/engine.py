@@ -107,7 +107,7 @@ def resolve(config: EngineConfig) -> EngineConfig:
 
 
 def _open_device(config: EngineConfig) -> CudaDevice | HostDevice:
-    from cbprof.engine.model.spec import AttentionName, DtypeName, ModelSpec
+    from cbprof.engine.model.spec import DtypeName, ModelSpec
 
     spec = ModelSpec(
         name=config.model,
@@ -115,7 +115,7 @@ def _open_device(config: EngineConfig) -> CudaDevice | HostDevice:
         seed=config.seed,
         fuse=config.fuse,
         compiled=config.compiled,
-        attention=cast(AttentionName, config.attention),
+        attention=config.attention,
     )
     if config.device == "cuda":
         from cbprof.engine.devices.cuda import CudaDevice

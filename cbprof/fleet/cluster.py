@@ -55,7 +55,8 @@ def local_cluster(n_files: int, *, workers: int | None = None, memory: str | Non
             processes=True,
             memory_limit=limit,
             host="127.0.0.1",
-            dashboard_address=None,
+            dashboard_address="127.0.0.1:0",  # None would take port 8787, and warn where another has it
+            scheduler_kwargs={"dashboard": False},
             silence_logs=logging.CRITICAL,
         ) as cluster,
         Client(cluster, set_as_default=False) as client,

@@ -6,6 +6,7 @@ and the bucket. One captured graph therefore serves every batch of a bucket, how
 
 import torch
 import triton
+from torch import library
 
 from cbprof.engine.layout import SlotLayout
 from cbprof.engine.model.inputs import StepInputs
@@ -74,7 +75,7 @@ def _multiprocessors(device: torch.device) -> int:
     return int(torch.cuda.get_device_properties(device).multi_processor_count) if device.type == "cuda" else 1
 
 
-@torch.library.custom_op("cbprof::paged_attention", mutates_args=("arrived",))
+@library.custom_op("cbprof::paged_attention", mutates_args=("arrived",))
 def paged_attention(
     query: torch.Tensor,
     keys: torch.Tensor,

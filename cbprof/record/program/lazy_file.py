@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -34,12 +35,16 @@ class LazyFile:
         self.began_s: float | None = None
         self.has_device_spans = False
 
+    @cached_property
+    def _placement(self) -> Placement:
+        """Looked up as late as this: a program may set its rank itself."""
+        return Placement.or_alone(os.environ)
+
     @property
     def name(self) -> Path:
         """What the file is called, or would be if it had a span. Nobody else's from now on."""
         if self._name is None:
-            placement = Placement.or_alone(os.environ)  # as late as this: a program may set its rank itself
-            path = placement.path(Path(self._settings.out))
+            path = self._placement.path(Path(self._settings.out))
             self._name = numbered(path, claim(self._settings.folder, path.name))
         return self._name
 
@@ -91,8 +96,7 @@ class LazyFile:
 
     def _file(self) -> TraceWriter:
         if self._writer is None:
-            facts = Placement.or_alone(os.environ).facts
-            self._writer = TraceWriter(self.name, {**facts, **self._meta})
+            self._writer = TraceWriter(self.name, {**self._placement.facts, **self._meta})
             self.path, self.began_s = self.name, time.monotonic()
             self._begins()
         return self._writer
