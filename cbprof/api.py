@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-    from cbprof.analysis.states import Activity
+    from cbprof.analysis.accounting.states import Activity
     from cbprof.render.notebook import (
         ComparisonView,
         GapsView,
@@ -84,7 +84,7 @@ class Recording:
         drop: Collection[str] = (),
     ) -> PredictionView:
         """The async run that nobody has written yet, with changes. ``Recording(view.full.trace)`` is one to look at."""
-        from cbprof.analysis.predict import predict
+        from cbprof.analysis.predict.predict import predict
         from cbprof.render.notebook import PredictionView
 
         found = predict(self.trace, slots=slots, gpu_speed=gpu_speed, scale=scale, drop=drop)
@@ -92,14 +92,14 @@ class Recording:
 
     def compare(self, other: Recording, *, steps: Steps | None = None, seed: int = 0) -> ComparisonView:
         """This run before, ``other`` after a change."""
-        from cbprof.analysis.compare import compare
+        from cbprof.analysis.gate.compare import compare
         from cbprof.render.notebook import ComparisonView
 
         return ComparisonView((self.name, other.name), compare(self.trace, other.trace, steps=steps, seed=seed))
 
     def hazards(self) -> HazardsView:
         """Whether the orderings that batching one ahead rests on were kept."""
-        from cbprof.analysis.hazards import find_hazards
+        from cbprof.analysis.hazards.hazards import find_hazards
         from cbprof.render.notebook import HazardsView
 
         return HazardsView(find_hazards(self.trace))

@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from cbprof.analysis.cut import without_profiled_steps
-from cbprof.analysis.predict import predict
+from cbprof.analysis.accounting.cut_out import without_profiled_steps
+from cbprof.analysis.predict.predict import predict
 from cbprof.analysis.summary import Summary, summarize
 from cbprof.cli.ranges import parse_window
 from cbprof.engine.config import EngineConfig, Mode

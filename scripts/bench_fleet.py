@@ -109,7 +109,7 @@ def driver(options: argparse.Namespace, folder: Path) -> bool:
 
 def drive(options: argparse.Namespace) -> None:
     """Be the driver: one task a file that returns a generated summary, then the report of all."""
-    from cbprof.analysis.fleet.report import report_fleet
+    from cbprof.analysis.ranks.report import report_fleet
     from cbprof.fleet import run
     from cbprof.fleet.cluster import local_cluster
     from cbprof.fleet.files import TraceFile
@@ -130,10 +130,10 @@ def generated(file: Any, dataset: None) -> Any:
     """A rank with as many figures as a summary can have: 256 groups of steps, 128 collectives, 30 causes."""
     import numpy as np
 
-    from cbprof.analysis.fleet.collectives import MOST_KEPT, Collectives
-    from cbprof.analysis.fleet.profile import MOST_GROUPS, StepProfile
-    from cbprof.analysis.fleet.rank import BINS, FleetRank
-    from cbprof.analysis.fleet.report import ExaminedFile
+    from cbprof.analysis.ranks.collectives import MOST_KEPT, Collectives
+    from cbprof.analysis.ranks.rank import BINS, FleetRank
+    from cbprof.analysis.ranks.report import ExaminedFile
+    from cbprof.analysis.ranks.step_profile import MOST_GROUPS, StepProfile
 
     number = int(file.name.rpartition("/")[2].partition(".")[0])
     rng = np.random.default_rng(number)

@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 from screenshot import screenshot
 
-from cbprof.analysis.window import run_window
+from cbprof.analysis.accounting.window import run_window
 from cbprof.formats import load
 
 PAGE = "index.html"

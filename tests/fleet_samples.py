@@ -15,8 +15,8 @@ from typing import Any
 
 import kineto_samples as kineto
 
-from cbprof.analysis.fleet.rank import fleet_ranks
-from cbprof.analysis.fleet.report import ExaminedFile, FleetReport, report_fleet
+from cbprof.analysis.ranks.rank import fleet_ranks
+from cbprof.analysis.ranks.report import ExaminedFile, FleetReport, report_fleet
 from cbprof.analysis.summary import summarize
 from cbprof.formats import load, save
 from cbprof.trace import Kind, Lane, TraceBuilder

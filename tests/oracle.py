@@ -14,7 +14,7 @@ import numpy.typing as npt
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from cbprof.analysis.intervals import Intervals
+from cbprof.analysis.accounting.intervals import Intervals
 from cbprof.trace import Kind, Lane, Trace, TraceBuilder
 
 NO_DEADLINE = settings(deadline=None)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from cbprof.analysis.summary import summarize
-from cbprof.analysis.verdict import Bound
+from cbprof.analysis.verdict.verdict import Bound
 
 SCRIPT = Path(__file__).parents[1] / "scripts" / "bench_analysis.py"
 

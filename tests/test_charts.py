@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from timeline_samples import HOSTILE_NAMES, hostile_trace, long_trace, steady_trace, two_device_trace
 from trace_samples import traces
 
-from cbprof.analysis.predict import predict
+from cbprof.analysis.predict.predict import predict
 from cbprof.analysis.summary import summarize
 from cbprof.api import Recording
 from cbprof.render.chart_style import as_text

@@ -9,8 +9,8 @@ import pytest
 from oracle import COMPUTE, ENGINE, H2D, STEP, Row, trace_of
 from typer.testing import CliRunner
 
-from cbprof.analysis.check import Limits, check
-from cbprof.analysis.limits import LimitResult, parse_duration, parse_number, parse_percent
+from cbprof.analysis.gate.check import Limits, check
+from cbprof.analysis.gate.limits import LimitResult, parse_duration, parse_number, parse_percent
 from cbprof.cli.check_config import find_limits
 from cbprof.cli.main import app
 from cbprof.errors import UsageError

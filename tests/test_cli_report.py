@@ -83,7 +83,7 @@ def test_skip_is_a_range_of_steps(path: str) -> None:
 
 
 def test_skip_counts_steps_whatever_their_numbers() -> None:
-    from cbprof.analysis.window import steps_after
+    from cbprof.analysis.accounting.window import steps_after
 
     builder = TraceBuilder()
     for index, step in enumerate((70, 80, 75)):

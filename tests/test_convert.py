@@ -15,7 +15,7 @@ from oracle import NO_DEADLINE
 from trace_samples import contents, small_trace, traces
 from typer.testing import CliRunner
 
-from cbprof.analysis.host import launches
+from cbprof.analysis.accounting.host import launches
 from cbprof.cli.main import app
 from cbprof.errors import UsageError
 from cbprof.formats import load, save

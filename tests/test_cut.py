@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from oracle import NO_DEADLINE
 
-from cbprof.analysis.cut import cut_out, without_profiled_steps
+from cbprof.analysis.accounting.cut_out import cut_out, without_profiled_steps
 from cbprof.trace import Kind, Lane, RequestEvent, Trace, TraceBuilder
 
 SPANS = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 20)), max_size=8)

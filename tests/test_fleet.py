@@ -14,8 +14,8 @@ import pytest
 from fleet_samples import BETWEEN, LATENCY, LAUNCH, US, Pace, timeline, usual, write_fleet
 from typer.testing import CliRunner
 
-from cbprof.analysis.fleet.plain import to_json
-from cbprof.analysis.fleet.report import FleetReport
+from cbprof.analysis.ranks.plain import to_json
+from cbprof.analysis.ranks.report import FleetReport
 from cbprof.cli.main import app
 from cbprof.errors import CbprofError, UsageError
 from cbprof.fleet import cluster, run, task

@@ -16,14 +16,14 @@ from hypothesis import strategies as st
 from oracle import NO_DEADLINE
 from rich.console import Console
 
-from cbprof.analysis.fleet import profile
-from cbprof.analysis.fleet.clocks import skew_of
-from cbprof.analysis.fleet.collectives import MOST_KEPT, Collectives, collectives_of
-from cbprof.analysis.fleet.heat import heat_map
-from cbprof.analysis.fleet.profile import StepProfile
-from cbprof.analysis.fleet.rank import BINS, FleetRank, bin_edges
-from cbprof.analysis.fleet.report import ExaminedFile, FleetReport, report_fleet
-from cbprof.analysis.fleet.waits import step_waits
+from cbprof.analysis.ranks.clocks import skew_of
+from cbprof.analysis.ranks.collectives import MOST_KEPT, Collectives, collectives_of
+from cbprof.analysis.ranks.heat import heat_map
+from cbprof.analysis.ranks.one_folder import step_profile as profile
+from cbprof.analysis.ranks.rank import BINS, FleetRank, bin_edges
+from cbprof.analysis.ranks.report import ExaminedFile, FleetReport, report_fleet
+from cbprof.analysis.ranks.step_profile import StepProfile
+from cbprof.analysis.ranks.waits import step_waits
 from cbprof.render.fleet_csv import write_fleet_csv
 from cbprof.render.fleet_heat import RAMP, HeatStrips, heat_png, lines
 from cbprof.render.fleet_page import fleet_html

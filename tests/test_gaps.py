@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from oracle import BUSY, CALLER, COMPUTE, ENGINE, H2D, LENGTH, NO_DEADLINE, STEP, Oracle, Row, trace_of, traces
 
-from cbprof.analysis.blame import Cause, blame_gaps, blame_pieces
-from cbprof.analysis.gaps import Gaps, find_gaps
-from cbprof.analysis.host import host_timeline
-from cbprof.analysis.intervals import union
-from cbprof.analysis.phases import phase_times
-from cbprof.analysis.states import states
-from cbprof.analysis.steps import step_times
-from cbprof.analysis.window import Window
+from cbprof.analysis.accounting.blame import Cause, blame_gaps, blame_pieces
+from cbprof.analysis.accounting.gaps import Gaps, find_gaps
+from cbprof.analysis.accounting.host import host_timeline
+from cbprof.analysis.accounting.intervals import union
+from cbprof.analysis.accounting.phases import phase_times
+from cbprof.analysis.accounting.states import states
+from cbprof.analysis.accounting.steps import step_times
+from cbprof.analysis.accounting.window import Window
 from cbprof.trace import Kind, Trace
 
 

@@ -17,7 +17,7 @@ from replay_oracle import Costs, costs, trace_of_run
 from simulation import serve
 from test_tracer import CONFIG, Ticks, make
 
-from cbprof.analysis.hazards import Example, Hazards, Verdict, find_hazards
+from cbprof.analysis.hazards.hazards import Example, Hazards, Verdict, find_hazards
 from cbprof.engine import async_loop, sync_loop
 from cbprof.engine.config import Mode
 from cbprof.engine.devices.simulated import SimulatedDevice

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from oracle import LENGTH, NO_DEADLINE, cells, columns, pairs_of, runs, spans
 
-from cbprof.analysis.intervals import overlaps, sum_by, union, union_by
+from cbprof.analysis.accounting.intervals import overlaps, sum_by, union, union_by
 
 
 @NO_DEADLINE

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from oracle import COMPUTE
 
-from cbprof.analysis.latency import Latency
 from cbprof.analysis.summary import summarize
+from cbprof.analysis.verdict.latency import Latency
 from cbprof.trace import Kind, RequestEvent, Trace, TraceBuilder
 
 ARRIVE, FIRST, TOKEN, FINISH = RequestEvent

@@ -29,8 +29,8 @@ from nsys_samples import (
 )
 from typer.testing import CliRunner
 
-from cbprof.analysis.graphs import graph_replays
-from cbprof.analysis.host import launches
+from cbprof.analysis.accounting.graphs import graph_replays
+from cbprof.analysis.accounting.host import launches
 from cbprof.cli.main import app
 from cbprof.formats import load
 from cbprof.trace import Kind, Trace

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from oracle import NO_DEADLINE
 
-from cbprof.analysis.fleet.report import ExaminedFile, report_fleet
+from cbprof.analysis.ranks.report import ExaminedFile, report_fleet
 from cbprof.engine.placement import Placement
 from cbprof.engine.workload import Workload
 from cbprof.errors import UsageError
@@ -166,7 +166,7 @@ def test_two_ranks_on_two_processes(tmp_path: Path) -> None:
 
 
 def side_by_side(folder: Path, names: list[str]) -> None:
-    from cbprof.analysis.fleet.rank import fleet_ranks
+    from cbprof.analysis.ranks.rank import fleet_ranks
     from cbprof.analysis.summary import summarize
 
     traces = {name: load(folder / name) for name in names}

@@ -16,10 +16,10 @@ from replay_oracle import Costs, Span, costs, simulate, trace_of_run
 from simulation import serve
 from test_tracer import CONFIG, make
 
-from cbprof.analysis.hazards import find_hazards
-from cbprof.analysis.predict import Prediction, predict
+from cbprof.analysis.accounting.window import run_window, steps_window
+from cbprof.analysis.hazards.hazards import find_hazards
+from cbprof.analysis.predict.predict import Prediction, predict
 from cbprof.analysis.summary import summarize
-from cbprof.analysis.window import run_window, steps_window
 from cbprof.engine.request import Request
 from cbprof.errors import UsageError
 from cbprof.formats import load, save

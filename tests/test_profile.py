@@ -10,7 +10,7 @@ import pytest
 from kineto_samples import DECODE, annotation, call, copy, host, kernel, write
 from typer.testing import CliRunner
 
-from cbprof.analysis.health import Health, examine
+from cbprof.analysis.profiles.health import Health, examine
 from cbprof.analysis.report import to_json
 from cbprof.analysis.summary import Summary, summarize
 from cbprof.cli.main import app

@@ -15,7 +15,7 @@ from oracle import NO_DEADLINE
 from rich.console import Console
 from typer.testing import CliRunner
 
-from cbprof.analysis.ranks import Collectives, Rank, RanksReport, compare_ranks
+from cbprof.analysis.ranks.one_folder import Collectives, Rank, RanksReport, compare_ranks
 from cbprof.cli import ranks as cli_ranks
 from cbprof.cli.main import app
 from cbprof.errors import DataError, UsageError

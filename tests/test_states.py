@@ -21,9 +21,9 @@ from oracle import (
     traces,
 )
 
-from cbprof.analysis.host import driving_lanes, host_timeline
-from cbprof.analysis.states import cpu_active, gpu_active, states
-from cbprof.analysis.window import Window, run_window, steps_window
+from cbprof.analysis.accounting.host import driving_lanes, host_timeline
+from cbprof.analysis.accounting.states import cpu_active, gpu_active, states
+from cbprof.analysis.accounting.window import Window, run_window, steps_window
 from cbprof.errors import UsageError
 from cbprof.trace import Kind, Trace, TraceBuilder
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from cbprof.analysis.step_source import StepSource, step_source
+from cbprof.analysis.accounting.step_source import StepSource, step_source
 from cbprof.cli.main import app
 from cbprof.formats import kineto, load, save
 from cbprof.formats.step_marks import with_steps

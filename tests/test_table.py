@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from oracle import COMPUTE, ENGINE, NO_DEADLINE, OTHER_COMPUTE, Row, trace_of
 from rich.console import Console, RenderableType
 
-from cbprof.analysis.states import StateTotals
+from cbprof.analysis.accounting.states import StateTotals
 from cbprof.analysis.summary import Summary, summarize
 from cbprof.render.evidence import in_a_sentence
 from cbprof.render.numbers import count, duration, percent, rate, ratio, short_percent

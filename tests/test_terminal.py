@@ -15,9 +15,9 @@ from rich.console import Console, RenderableType
 from timeline_samples import MS, hostile_trace, steady_trace, two_device_trace
 from trace_samples import traces
 
-from cbprof.analysis.intervals import Intervals, union
-from cbprof.analysis.states import States
-from cbprof.analysis.window import Window
+from cbprof.analysis.accounting.intervals import Intervals, union
+from cbprof.analysis.accounting.states import States
+from cbprof.analysis.accounting.window import Window
 from cbprof.formats import load
 from cbprof.render.axis import ticks
 from cbprof.render.coverage import coverage

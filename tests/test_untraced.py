@@ -11,7 +11,7 @@ from browsing import IN_A_BROWSER, Visit
 from kineto_samples import annotation, call, host, kernel, write
 from rich.console import Console, RenderableType
 
-from cbprof.analysis.blame import Cause
+from cbprof.analysis.accounting.blame import Cause
 from cbprof.analysis.report import to_json
 from cbprof.analysis.summary import summarize
 from cbprof.formats import load

@@ -9,7 +9,7 @@ import pytest
 from oracle import COMPUTE, ENGINE, H2D, Row, trace_of
 
 from cbprof.analysis.summary import summarize
-from cbprof.analysis.verdict import Bound, Verdict
+from cbprof.analysis.verdict.verdict import Bound, Verdict
 from cbprof.formats import load
 from cbprof.trace import Kind, TraceBuilder
 

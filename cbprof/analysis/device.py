@@ -7,19 +7,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cbprof.analysis.blame import Blame, blame_gaps
-from cbprof.analysis.gaps import Gaps, find_gaps
-from cbprof.analysis.host import HostTimeline
-from cbprof.analysis.one_off import one_off_idle_ns
-from cbprof.analysis.overlap import Overlap, overlap
-from cbprof.analysis.phases import PhaseTime
-from cbprof.analysis.profile import Profile, profile
-from cbprof.analysis.ran import ran_in
-from cbprof.analysis.segments import Segments, over_context, over_time
-from cbprof.analysis.states import Activity, StateTotals, TracedStates, states, traced
-from cbprof.analysis.steps import StepTimes, step_times, with_host_in
-from cbprof.analysis.verdict import Findings, Verdict, judge, shortened
-from cbprof.analysis.window import Window
+from cbprof.analysis.accounting.blame import Blame, blame_gaps
+from cbprof.analysis.accounting.device_time import ran_in
+from cbprof.analysis.accounting.gaps import Gaps, find_gaps
+from cbprof.analysis.accounting.host import HostTimeline
+from cbprof.analysis.accounting.phases import PhaseTime
+from cbprof.analysis.accounting.segments import Segments, over_context, over_time
+from cbprof.analysis.accounting.states import Activity, StateTotals, TracedStates, states, traced
+from cbprof.analysis.accounting.steps import StepTimes, step_times, with_host_in
+from cbprof.analysis.accounting.window import Window
+from cbprof.analysis.profiles.device_work import Profile, profile
+from cbprof.analysis.verdict.one_off import one_off_idle_ns
+from cbprof.analysis.verdict.overlap import Overlap, overlap
+from cbprof.analysis.verdict.verdict import Findings, Verdict, judge, shortened
 from cbprof.trace import Trace
 
 

@@ -10,17 +10,17 @@ from typing import Any, Literal
 
 import numpy as np
 
-from cbprof.analysis.blame import Cause
+from cbprof.analysis.accounting.blame import Cause
+from cbprof.analysis.accounting.gaps import Gaps
+from cbprof.analysis.accounting.phases import PhaseTime, nearest_rank
+from cbprof.analysis.accounting.segments import Segments
+from cbprof.analysis.accounting.states import StateTotals
+from cbprof.analysis.accounting.step_source import StepSource
 from cbprof.analysis.device import DeviceSummary
-from cbprof.analysis.gaps import Gaps
-from cbprof.analysis.overlap import Overlap
-from cbprof.analysis.phases import PhaseTime, nearest_rank
-from cbprof.analysis.profile import CLIP_TO_NEXT_START, Profile
-from cbprof.analysis.segments import Segments
-from cbprof.analysis.states import StateTotals
-from cbprof.analysis.step_source import StepSource
+from cbprof.analysis.profiles.device_work import CLIP_TO_NEXT_START, Profile
 from cbprof.analysis.summary import Summary
-from cbprof.analysis.verdict import Verdict
+from cbprof.analysis.verdict.overlap import Overlap
+from cbprof.analysis.verdict.verdict import Verdict
 
 SCHEMA = 1
 LONGEST_GAPS = 10
@@ -196,7 +196,7 @@ def _verdict(verdict: Verdict) -> dict[str, Any]:
 def _gap(device: DeviceSummary, row: int) -> dict[str, Any]:
     """One gap. ``host_late_ns``, ``in_launch_ns`` and ``queue_ns`` sum to it, and say where it lies around the launch.
 
-    ``blame_ns`` names what else than launching and queueing passed the time, as in :mod:`cbprof.analysis.blame`.
+    ``blame_ns`` names what else than launching and queueing passed the time, as in :mod:`cbprof.analysis.accounting.blame`.
     """
     gaps = device.gaps
     blame: dict[str, int] = {}

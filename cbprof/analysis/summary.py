@@ -8,18 +8,18 @@ from typing import Any
 
 import numpy as np
 
-from cbprof.analysis.cut import without_profiled_steps
+from cbprof.analysis.accounting.cut_out import without_profiled_steps
+from cbprof.analysis.accounting.host import host_timeline
+from cbprof.analysis.accounting.phases import PhaseTime, nearest_rank, phase_times
+from cbprof.analysis.accounting.states import Activity
+from cbprof.analysis.accounting.step_source import StepSource, step_source
+from cbprof.analysis.accounting.window import Window, run_window, steps_window
+from cbprof.analysis.accounting.window_modes import default_mode, device_windows, extent, hull
 from cbprof.analysis.device import DeviceSummary, summarize_device
-from cbprof.analysis.health import Health, examine
-from cbprof.analysis.host import host_timeline
-from cbprof.analysis.latency import Latency, latency
-from cbprof.analysis.one_off import OneOff, one_offs
-from cbprof.analysis.phases import PhaseTime, nearest_rank, phase_times
-from cbprof.analysis.states import Activity
-from cbprof.analysis.step_source import StepSource, step_source
-from cbprof.analysis.verdict import Verdict, judge
-from cbprof.analysis.window import Window, run_window, steps_window
-from cbprof.analysis.window_modes import default_mode, device_windows, extent, hull
+from cbprof.analysis.profiles.health import Health, examine
+from cbprof.analysis.verdict.latency import Latency, latency
+from cbprof.analysis.verdict.one_off import OneOff, one_offs
+from cbprof.analysis.verdict.verdict import Verdict, judge
 from cbprof.errors import UsageError
 from cbprof.trace import RequestEvent, Trace
 

@@ -55,8 +55,8 @@ def check(
 
         cbprof check trace.json --config pyproject.toml --format github --junit cbprof.xml
     """
-    from cbprof.analysis.check import Limits
-    from cbprof.analysis.check import check as check_trace
+    from cbprof.analysis.gate.check import Limits
+    from cbprof.analysis.gate.check import check as check_trace
     from cbprof.cli.check_config import find_limits
 
     texts = {

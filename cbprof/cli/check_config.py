@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from cbprof.errors import UsageError
 
 if TYPE_CHECKING:
-    from cbprof.analysis.check import Limits
+    from cbprof.analysis.gate.check import Limits
 
 TABLE = "[tool.cbprof.check]"
 
@@ -20,7 +20,7 @@ def find_limits(config: Path | None, start: Path) -> Limits:
     None are found where there is no such file. Raises UsageError where ``config`` lacks the table, or where a file is
     not TOML, or a limit not a limit.
     """
-    from cbprof.analysis.check import Limits
+    from cbprof.analysis.gate.check import Limits
 
     if config is not None:
         table = _table(config)

@@ -41,8 +41,8 @@ def compare(
 
         cbprof compare before.json after.json --fail-if slower:2% --fail-if idle:1pp --format md
     """
-    from cbprof.analysis.compare import compare as compare_traces
-    from cbprof.analysis.regression import FailIf
+    from cbprof.analysis.gate.compare import compare as compare_traces
+    from cbprof.analysis.gate.fail_if import FailIf
 
     conditions = [FailIf.parse(text) for text in fail_if or ()]
     pair = (read_trace(path, no_cache=no_cache) for path in (before, after))

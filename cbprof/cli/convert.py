@@ -43,7 +43,7 @@ def convert(
 
     trace = read_trace(source, no_cache=no_cache)
     if name.endswith(TRACES):
-        from cbprof.analysis.host import launches
+        from cbprof.analysis.accounting.host import launches
         from cbprof.formats import save
 
         save(trace, target, launch_of=launches(trace) if flows else None)

@@ -27,15 +27,15 @@ def doctor(
 
         cbprof doctor profile.pt.trace.json.gz --json
     """
-    from cbprof.analysis.health import examine
+    from cbprof.analysis.profiles.health import examine
 
     loaded = read_trace(trace, no_cache=no_cache)
     health = examine(loaded)
     if json:
         from json import dumps
 
+        from cbprof.analysis.accounting.step_source import step_source
         from cbprof.analysis.report import how_steps_are_known
-        from cbprof.analysis.step_source import step_source
 
         facts = {"schema": 1, "file": str(trace), "format": loaded.meta.get("format", "chrome")}
         found = {"reliable": health.reliable, "warnings": list(health.warnings), "health": dict(health.counts)}

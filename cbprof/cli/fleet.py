@@ -12,7 +12,7 @@ from cbprof.cli.writing import spare_inputs
 from cbprof.errors import DataError, UsageError
 
 if TYPE_CHECKING:
-    from cbprof.analysis.fleet.report import FleetReport
+    from cbprof.analysis.ranks.report import FleetReport
     from cbprof.fleet.files import TraceFile
 
 NEEDED = ("dask", "distributed", "fsspec", "pyarrow")
@@ -116,7 +116,7 @@ def _print(report: FleetReport, *, json: bool) -> None:
     if json:
         from json import dumps
 
-        from cbprof.analysis.fleet.plain import to_json
+        from cbprof.analysis.ranks.plain import to_json
 
         typer.echo(dumps(to_json(report), indent=1))
         return

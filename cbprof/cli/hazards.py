@@ -26,7 +26,7 @@ def hazards(
 
         cbprof hazards trace.json --json
     """
-    from cbprof.analysis.hazards import find_hazards
+    from cbprof.analysis.hazards.hazards import find_hazards
 
     loaded = read_trace(trace, no_cache=no_cache)
     found = find_hazards(loaded)

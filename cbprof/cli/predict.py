@@ -11,7 +11,7 @@ from cbprof.cli.reading import NoCache, read_trace
 from cbprof.cli.writing import spare_inputs
 
 if TYPE_CHECKING:
-    from cbprof.analysis.predict import Prediction
+    from cbprof.analysis.predict.predict import Prediction
     from cbprof.trace import Trace
 
 
@@ -43,7 +43,7 @@ def predict(
 
         cbprof predict trace.json --gpu-speed 2 --scale schedule=0.5 --drop update -o predicted.json
     """
-    from cbprof.analysis.predict import predict as predict_trace
+    from cbprof.analysis.predict.predict import predict as predict_trace
     from cbprof.formats import save
 
     if output is not None:
@@ -72,7 +72,7 @@ def _print_table(measured: Trace, prediction: Prediction, *, title: str) -> None
     """The prediction, beside the one without its changes where it has any."""
     from rich.console import Console
 
-    from cbprof.analysis.predict import predict as predict_trace
+    from cbprof.analysis.predict.predict import predict as predict_trace
     from cbprof.analysis.summary import summarize
     from cbprof.render.predict_table import Case, predict_table
 

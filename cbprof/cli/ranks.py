@@ -15,7 +15,7 @@ import typer
 from cbprof.errors import CbprofError, DataError, UsageError
 
 if TYPE_CHECKING:
-    from cbprof.analysis.ranks import Rank, RanksReport
+    from cbprof.analysis.ranks.one_folder import Rank, RanksReport
     from cbprof.analysis.summary import Summary
     from cbprof.trace import Trace
 
@@ -47,7 +47,7 @@ def report_ranks(
 
     Of a folder, what is no trace is left out, with a word on stderr; a file that was named must be one.
     """
-    from cbprof.analysis.ranks import compare_ranks
+    from cbprof.analysis.ranks.one_folder import compare_ranks
 
     examine = partial(_examine, summarize=summarize, gaps=gaps, no_cache=no_cache)
     files, whole_folders = files_of(paths), [path for path in paths if path.is_dir()]
@@ -105,7 +105,7 @@ def _examine_all(
 def _examine(
     file: Path, *, summarize: Summarize, gaps: Literal["longest", "all"], no_cache: bool
 ) -> Examined | CbprofError:
-    from cbprof.analysis.ranks import ranks_of
+    from cbprof.analysis.ranks.one_folder import ranks_of
     from cbprof.analysis.report import to_json
     from cbprof.formats import load
 

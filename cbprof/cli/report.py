@@ -149,8 +149,8 @@ def _figures(
     activity: Literal["compute", "busy"] | None,
 ) -> Summary:
     """The figures that the options ask for; also called in other processes."""
+    from cbprof.analysis.accounting.window import steps_after
     from cbprof.analysis.summary import summarize
-    from cbprof.analysis.window import steps_after
 
     if skip and steps is not None:
         raise UsageError("--skip and --steps both choose where to begin: give one of them")

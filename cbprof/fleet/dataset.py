@@ -31,7 +31,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cbprof import __version__
-from cbprof.analysis.fleet.report import ExaminedFile
+from cbprof.analysis.ranks.report import ExaminedFile
 from cbprof.analysis.summary import Summary
 from cbprof.errors import UsageError
 from cbprof.fleet.files import TraceFile, filesystem

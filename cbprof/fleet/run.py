@@ -9,7 +9,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from cbprof.analysis.fleet.report import ExaminedFile, FleetReport, report_fleet
+from cbprof.analysis.ranks.report import ExaminedFile, FleetReport, report_fleet
 from cbprof.errors import CbprofError, UsageError
 from cbprof.fleet.dataset import Dataset
 from cbprof.fleet.files import TraceFile

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from cbprof.analysis.blame import Blame, Cause
+from cbprof.analysis.accounting.blame import Blame, Cause
+from cbprof.analysis.accounting.steps import StepTimes
 from cbprof.analysis.device import DeviceSummary
-from cbprof.analysis.fleet.plain import to_json
-from cbprof.analysis.fleet.rank import FleetRank
-from cbprof.analysis.fleet.report import ExaminedFile, FleetReport
-from cbprof.analysis.steps import StepTimes
+from cbprof.analysis.ranks.plain import to_json
+from cbprof.analysis.ranks.rank import FleetRank
+from cbprof.analysis.ranks.report import ExaminedFile, FleetReport
 from cbprof.analysis.summary import Summary
 from cbprof.trace import BATCH_PHASES, NONE, Int8, Int32, Int64
 
@@ -31,7 +31,7 @@ def as_parquet(table: Any) -> bytes:
 
 
 def steps_table(examined: ExaminedFile, summary: Summary) -> Any:
-    """One row a step of each device: the columns of :class:`~cbprof.analysis.steps.StepTimes`."""
+    """One row a step of each device: the columns of :class:`~cbprof.analysis.accounting.steps.StepTimes`."""
     return _of_devices(examined, summary, _steps)
 
 

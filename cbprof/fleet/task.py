@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from cbprof.analysis.fleet.rank import FleetRank, fleet_ranks
-from cbprof.analysis.fleet.report import ExaminedFile
+from cbprof.analysis.ranks.rank import FleetRank, fleet_ranks
+from cbprof.analysis.ranks.report import ExaminedFile
 from cbprof.analysis.summary import Summary, summarize
 from cbprof.errors import CbprofError
 from cbprof.fleet.content import LocalContent, on_disk

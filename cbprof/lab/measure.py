@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cbprof.analysis.hazards import Verdict, find_hazards
+from cbprof.analysis.hazards.hazards import Verdict, find_hazards
 from cbprof.trace import Int64, Kind, Trace
 
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cbprof.analysis.blame import CAUSES, Cause
+from cbprof.analysis.accounting.blame import CAUSES, Cause
+from cbprof.analysis.accounting.intervals import sum_by
 from cbprof.analysis.device import DeviceSummary
-from cbprof.analysis.intervals import sum_by
 from cbprof.analysis.summary import Summary, summarize
 from cbprof.render.chart_style import ROW_HEIGHT, area_of, as_text, bar_of, empty, figure, seconds
 from cbprof.render.coverage import coverage

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from xml.etree import ElementTree
 
-from cbprof.analysis.limits import LimitResult
+from cbprof.analysis.gate.limits import LimitResult
 from cbprof.errors import UsageError
 from cbprof.render.panel import plain
 

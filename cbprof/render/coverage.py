@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from cbprof.analysis.intervals import Intervals
-from cbprof.analysis.states import States
+from cbprof.analysis.accounting.intervals import Intervals
+from cbprof.analysis.accounting.states import States
 from cbprof.trace import Int64
 
 

@@ -9,8 +9,8 @@ from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
 
+from cbprof.analysis.accounting.steps import StepTimes
 from cbprof.analysis.device import DeviceSummary
-from cbprof.analysis.steps import StepTimes
 from cbprof.analysis.summary import Summary
 from cbprof.errors import UsageError
 from cbprof.trace import BATCH_PHASES

@@ -6,8 +6,8 @@ import csv
 import io
 from pathlib import Path
 
-from cbprof.analysis.fleet.plain import to_json
-from cbprof.analysis.fleet.report import FleetReport
+from cbprof.analysis.ranks.plain import to_json
+from cbprof.analysis.ranks.report import FleetReport
 from cbprof.render.whole_file import write_whole
 
 COLUMNS = (

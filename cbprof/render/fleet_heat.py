@@ -14,7 +14,7 @@ from rich.segment import Segment
 from rich.style import Style
 from rich.text import Text
 
-from cbprof.analysis.fleet.report import FleetReport
+from cbprof.analysis.ranks.report import FleetReport
 from cbprof.render.axis import ticks
 from cbprof.render.numbers import percent
 from cbprof.render.theme import STATES

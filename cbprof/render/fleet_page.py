@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from cbprof.analysis.fleet.report import FleetReport
+from cbprof.analysis.ranks.report import FleetReport
 from cbprof.render.axis import ticks
 from cbprof.render.fleet_heat import RAMP, Cells, heat_png, lines, most_idle_pct
 from cbprof.render.fleet_sheets import failed_sheet, job_sheets, ranks_sheet, slow_sheet

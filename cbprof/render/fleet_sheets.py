@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cbprof.analysis.fleet.report import FleetReport, Job
+from cbprof.analysis.ranks.report import FleetReport, Job
 from cbprof.render.fleet_words import A_UNIT, in_words, job_name, reasons, whose
 from cbprof.render.numbers import count, duration, percent, ratio
 from cbprof.render.sheet import Sheet

@@ -6,7 +6,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from cbprof.analysis.fleet.report import FleetReport
+from cbprof.analysis.ranks.report import FleetReport
 from cbprof.render.fleet_heat import HeatStrips
 from cbprof.render.fleet_sheets import failed_sheet, job_sheets, ranks_sheet, slow_sheet
 from cbprof.render.fleet_words import sentences

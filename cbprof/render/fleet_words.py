@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cbprof.analysis.blame import CAUSES
-from cbprof.analysis.fleet.clocks import Skew
-from cbprof.analysis.fleet.report import FleetReport, Job, Part, SlowRank
-from cbprof.analysis.fleet.waits import StepWaits
+from cbprof.analysis.accounting.blame import CAUSES
+from cbprof.analysis.ranks.clocks import Skew
+from cbprof.analysis.ranks.report import FleetReport, Job, Part, SlowRank
+from cbprof.analysis.ranks.waits import StepWaits
 from cbprof.render.numbers import count, duration, percent, ratio
 from cbprof.render.panel import plain
 

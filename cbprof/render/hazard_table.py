@@ -8,8 +8,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from cbprof.analysis.clock_errors import ErrorBound
-from cbprof.analysis.hazards import Hazards, RuleResult, Verdict
+from cbprof.analysis.hazards.clock_errors import ErrorBound
+from cbprof.analysis.hazards.hazards import Hazards, RuleResult, Verdict
 from cbprof.render.numbers import count, duration
 from cbprof.render.panel import HEADER, LABEL, framed, plain
 from cbprof.render.theme import STATES

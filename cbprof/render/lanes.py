@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cbprof.analysis.host import main_lane
-from cbprof.analysis.intervals import overlaps
-from cbprof.analysis.states import States
+from cbprof.analysis.accounting.host import main_lane
+from cbprof.analysis.accounting.intervals import overlaps
+from cbprof.analysis.accounting.states import States
 from cbprof.render.coverage import bin_edges
 from cbprof.render.panel import plain
 from cbprof.render.scene import Scene, lane_order

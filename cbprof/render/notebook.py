@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from cbprof.analysis.compare import Comparison
-from cbprof.analysis.hazards import Hazards
-from cbprof.analysis.predict import Prediction
+from cbprof.analysis.gate.compare import Comparison
+from cbprof.analysis.hazards.hazards import Hazards
+from cbprof.analysis.predict.predict import Prediction
 from cbprof.analysis.summary import Summary
-from cbprof.analysis.verdict import Verdict
+from cbprof.analysis.verdict.verdict import Verdict
 from cbprof.render import compare as comparison_sheets
 from cbprof.render import sheets as summary_sheets
 from cbprof.render.numbers import count, duration, percent, ratio

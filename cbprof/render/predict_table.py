@@ -9,9 +9,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from cbprof.analysis.predict import Prediction
+from cbprof.analysis.predict.predict import Prediction
+from cbprof.analysis.predict.whatif import WhatIf
 from cbprof.analysis.summary import Summary
-from cbprof.analysis.whatif import WhatIf
 from cbprof.render.evidence import in_short
 from cbprof.render.numbers import count, duration, percent, rate, ratio
 from cbprof.render.panel import HEADER, LABEL, framed, plain

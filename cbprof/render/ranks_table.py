@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from cbprof.analysis.ranks import RanksReport
+from cbprof.analysis.ranks.one_folder import RanksReport
 from cbprof.render.numbers import UNKNOWN, count, duration, percent
 from cbprof.render.panel import HEADER, LABEL, framed, plain
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
-from cbprof.analysis.compare import compare
+from cbprof.analysis.gate.compare import compare
 from cbprof.render.charts import gap_chart, idle_chart, states_chart
 from cbprof.render.notebook import ComparisonView, HazardsView, PredictionView
 from cbprof.render.numbers import count, duration

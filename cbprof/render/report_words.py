@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from cbprof.analysis.blame import Cause
+from cbprof.analysis.accounting.blame import Cause
 from cbprof.render.numbers import count, duration, ratio
 from cbprof.render.panel import plain
 from cbprof.render.reported import Reported

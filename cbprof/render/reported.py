@@ -6,8 +6,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from cbprof.analysis.hazards import Hazards, find_hazards
-from cbprof.analysis.predict import Prediction, predict
+from cbprof.analysis.hazards.hazards import Hazards, find_hazards
+from cbprof.analysis.predict.predict import Prediction, predict
 from cbprof.analysis.summary import Summary, summarize
 from cbprof.errors import CbprofError
 from cbprof.render.panel import plain

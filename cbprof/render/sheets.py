@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from cbprof.analysis.accounting.phases import nearest_rank
+from cbprof.analysis.accounting.segments import Segments
 from cbprof.analysis.device import DeviceSummary
-from cbprof.analysis.latency import Latency
-from cbprof.analysis.phases import nearest_rank
-from cbprof.analysis.segments import Segments
 from cbprof.analysis.summary import Summary
-from cbprof.analysis.verdict import SHORTENED_BY, Verdict
+from cbprof.analysis.verdict.latency import Latency
+from cbprof.analysis.verdict.verdict import SHORTENED_BY, Verdict
 from cbprof.render.evidence import step_source_in_short
 from cbprof.render.numbers import UNKNOWN, count, duration, percent, rate, ratio
 from cbprof.render.sheet import Sheet

@@ -11,7 +11,7 @@ from rich.segment import Segment
 from rich.style import Style
 from rich.text import Text
 
-from cbprof.analysis.states import TracedStates
+from cbprof.analysis.accounting.states import TracedStates
 from cbprof.render.numbers import UNKNOWN, short_percent
 from cbprof.render.theme import STATES
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from cbprof.analysis.states import States, TracedStates
+from cbprof.analysis.accounting.states import States, TracedStates
 from cbprof.render.axis import tick_step, ticks
 from cbprof.render.coverage import coverage
 from cbprof.render.lanes import LaneView

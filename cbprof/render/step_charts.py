@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cbprof.analysis.host import driving_lanes, host_timeline
-from cbprof.analysis.intervals import sum_by
-from cbprof.analysis.predict import Prediction
-from cbprof.analysis.steps import StepTimes
+from cbprof.analysis.accounting.host import driving_lanes, host_timeline
+from cbprof.analysis.accounting.intervals import sum_by
+from cbprof.analysis.accounting.steps import StepTimes
+from cbprof.analysis.predict.predict import Prediction
 from cbprof.analysis.summary import summarize
 from cbprof.render.chart_style import LINES, as_text, empty, figure, milliseconds
 from cbprof.render.coverage import bin_edges

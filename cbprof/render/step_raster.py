@@ -16,9 +16,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from cbprof.analysis.intervals import Intervals, overlaps
-from cbprof.analysis.states import States
-from cbprof.analysis.window import Window
+from cbprof.analysis.accounting.intervals import Intervals, overlaps
+from cbprof.analysis.accounting.states import States
+from cbprof.analysis.accounting.window import Window
 from cbprof.render.coverage import bin_edges
 from cbprof.trace import NONE, Int64, Kind, Trace
 

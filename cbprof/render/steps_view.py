@@ -11,7 +11,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.segment import Segment
 from rich.style import Style
 
-from cbprof.analysis.states import States
+from cbprof.analysis.accounting.states import States
 from cbprof.render.coverage import coverage
 from cbprof.render.lanes import LaneView, lanes_between
 from cbprof.render.numbers import duration

@@ -16,7 +16,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.segment import Segment
 from rich.style import Style
 
-from cbprof.analysis.states import States
+from cbprof.analysis.accounting.states import States
 from cbprof.render.axis import ticks
 from cbprof.render.coverage import coverage
 from cbprof.render.levels import stacked_levels

@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from cbprof.analysis.blame import Blame
+from cbprof.analysis.accounting.blame import Blame
 from cbprof.analysis.device import DeviceSummary
 from cbprof.analysis.summary import Summary
 from cbprof.render.numbers import UNKNOWN, count, duration, percent, rate, ratio

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cbprof.analysis.intervals import Intervals, union
+from cbprof.analysis.accounting.intervals import Intervals, union
 from cbprof.render.columns import pack
 from cbprof.render.coverage import bin_edges, covered_before
 from cbprof.render.phase_colors import phase_colors

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from cbprof.analysis.blame import CAUSES, Cause, blame_pieces
-from cbprof.analysis.gaps import find_gaps
-from cbprof.analysis.intervals import Intervals, sum_by
-from cbprof.analysis.states import States
-from cbprof.analysis.window import Window
+from cbprof.analysis.accounting.blame import CAUSES, Cause, blame_pieces
+from cbprof.analysis.accounting.gaps import find_gaps
+from cbprof.analysis.accounting.intervals import Intervals, sum_by
+from cbprof.analysis.accounting.states import States
+from cbprof.analysis.accounting.window import Window
 from cbprof.render.columns import PackedColumn, pack
 from cbprof.render.phase_colors import phase_colors
 from cbprof.render.scene import Scene, StepBounds, lane_order

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
-from cbprof.analysis.predict import predict
+from cbprof.analysis.predict.predict import predict
 from cbprof.analysis.summary import summarize
 from cbprof.engine.batch import Batch
 from cbprof.engine.run import Run

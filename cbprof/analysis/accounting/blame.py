@@ -1,0 +1,271 @@
+"""Who is to blame for a gap: every nanosecond of it gets exactly one cause.
+
+K is the device span that ends the gap, L the host span that launched K::
+
+    device  | compute N |  . . . . . . . . gap . . . . . . . . | compute N+1 = K
+    host    | wait  | update | schedule | prepare | L: launch  |
+                    |        before L             |  inside L  | after L
+
+Before L, what the host did at each instant is to blame; inside L, the launch; after L the work was queued, and waited
+for a copy or for its turn, whatever the host did meanwhile. Captures and warm-ups come first wherever they lie, since
+they happen once. The causes of a gap sum to its length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from types import MappingProxyType
+from typing import NamedTuple
+
+import numpy as np
+
+from cbprof.analysis.accounting.gaps import Gaps
+from cbprof.analysis.accounting.host import HostTimeline, main_lane
+from cbprof.analysis.accounting.intervals import Intervals, overlaps, sum_by, union
+from cbprof.analysis.accounting.window import ONE_OFF, spans_named
+from cbprof.trace import COPY_KINDS, NONE, Int8, Int32, Int64, Kind, Trace, one_of, take_or
+
+NO_REQUESTS = "no_requests"
+"""The name of a wait in which the engine has nothing to do."""
+
+
+class Cause(IntEnum):
+    """Why the device had nothing to run."""
+
+    CAPTURE = 0
+    WARMUP = 1
+    PHASE = 2
+    TRANSFER = 3
+    STARVED = 4
+    SYNC_LATENCY = 5
+    UNATTRIBUTED = 6
+    LAUNCH = 7
+    QUEUED = 8
+    UNTRACED = 9
+
+    @property
+    def label(self) -> str:
+        """The short name of the data formats; a PHASE goes by the name of its host span instead."""
+        return "(untraced)" if self is Cause.UNTRACED else self.name.lower().replace("_", " ")
+
+
+CAUSES: Mapping[Cause, str] = MappingProxyType(
+    {
+        Cause.CAPTURE: "graph capture, once",
+        Cause.WARMUP: "warm-up, once",
+        Cause.TRANSFER: "a copy",
+        Cause.STARVED: "requests to arrive",
+        Cause.SYNC_LATENCY: "the host to wake up",
+        Cause.UNATTRIBUTED: "(no host span)",
+        Cause.LAUNCH: "launch",
+        Cause.QUEUED: "its turn in the queue",
+        Cause.UNTRACED: "(host time without a record)",
+    }
+)
+"""The causes that are not a phase of the host in the words of all text, as the end of "the GPU waited for"."""
+
+
+class BlameTotal(NamedTuple):
+    """One cause over all gaps. ``label`` is the name of the host phase, or the short name of the cause."""
+
+    cause: Cause
+    label: str
+    ns: int
+
+    @property
+    def in_words(self) -> str:
+        """The same as the end of "the GPU waited for"."""
+        return CAUSES.get(self.cause, self.label)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Blame:
+    """One row for each gap and cause, sorted by gap, then cause. ``ns`` > 0.
+
+    ``gap``: row of the gap. ``cause``: values of :class:`Cause`. ``name_id``: for a PHASE the name of the host span
+    (index of ``names``), else -1.
+    """
+
+    gap: Int64
+    cause: Int8
+    name_id: Int32
+    ns: Int64
+    names: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.gap)
+
+    def label(self, row: int) -> str:
+        cause = Cause(self.cause[row])
+        return self.names[self.name_id[row]] if cause is Cause.PHASE else cause.label
+
+    def of_gap(self, gap: int) -> tuple[BlameTotal, ...]:
+        """The causes of one gap."""
+        first, last = np.searchsorted(self.gap, (gap, gap + 1))
+        return tuple(
+            BlameTotal(Cause(self.cause[row]), self.label(row), int(self.ns[row])) for row in range(first, last)
+        )
+
+    def totals(self) -> tuple[BlameTotal, ...]:
+        """The causes over all gaps, largest first."""
+        key = self.cause.astype(np.int64) * (len(self.names) + 1) + self.name_id + 1
+        _, first, group = np.unique(key, return_index=True, return_inverse=True)
+        ns = sum_by(group, self.ns, len(first))
+        totals = [
+            BlameTotal(Cause(self.cause[row]), self.label(row), int(total))
+            for row, total in zip(first.tolist(), ns.tolist(), strict=True)
+        ]
+        return tuple(sorted(totals, key=lambda total: -total.ns))
+
+
+class BlamePieces(NamedTuple):
+    """When each cause held: pieces that partition the gaps, in the order of time; the columns of :class:`Blame`."""
+
+    start: Int64
+    end: Int64
+    cause: Int8
+    name_id: Int32
+
+
+def blame_gaps(trace: Trace, device: int, gaps: Gaps, host: HostTimeline) -> Blame:
+    """Split every gap of a device by cause: the rules of the module's docstring, in the order that decides."""
+    return _book(trace, device, gaps, host).close(trace.names)
+
+
+def blame_pieces(trace: Trace, device: int, gaps: Gaps, host: HostTimeline) -> BlamePieces:
+    """The same, piece by piece, for a picture."""
+    return _book(trace, device, gaps, host).pieces()
+
+
+def _book(trace: Trace, device: int, gaps: Gaps, host: HostTimeline) -> _Ledger:
+    ledger = _Ledger(gaps)
+    before, inside, after = gaps.before_launch(), gaps.inside_launch(), gaps.after_launch()
+    lane_of_gap = take_or(trace.lane_id, gaps.launch, main_lane(trace, host, device))
+    if trace.is_profile:
+        return _blame_profile(trace, ledger, host, lane_of_gap)
+
+    for cause, name in zip((Cause.CAPTURE, Cause.WARMUP), ONE_OFF, strict=True):
+        rows = spans_named(trace, name)
+        once = union(trace.start_ns[rows], trace.end_of(rows))
+        before, inside, after = (ledger.take(zone, once, cause) for zone in (before, inside, after))
+
+    copying = _copies(trace, device)
+    for zone, lane in _by_lane(before, ledger, host, lane_of_gap):
+        did = lane.within(zone)
+        rest = ledger.take_phases(zone, did.select(did.working), trace)
+        rest = ledger.take(rest, copying, Cause.TRANSFER)
+        waits = did.select(~did.working)
+        starved = one_of(trace.name_id[waits.span], ids_of(trace, NO_REQUESTS))
+        rest = ledger.take(rest, waits.select(starved).covered(), Cause.STARVED)
+        rest = ledger.take(rest, waits.covered(), Cause.SYNC_LATENCY)
+        ledger.enter_all(rest, Cause.UNATTRIBUTED)
+
+    ledger.enter_all(inside, Cause.LAUNCH)
+    after = ledger.take(after, _copies_needed(trace, device, gaps), Cause.TRANSFER)
+    ledger.enter_all(after, Cause.QUEUED)
+    return ledger
+
+
+def _blame_profile(trace: Trace, ledger: _Ledger, host: HostTimeline, lane_of_gap: Int32) -> _Ledger:
+    """The split for a profiler's trace: before L by the innermost host event on its thread, whatever that is.
+
+    A profiler names every call, waits included, but not what they mean; where it recorded none, the time is untraced.
+    """
+    for zone, did in _by_lane(ledger.gaps.before_launch(), ledger, host, lane_of_gap):
+        ledger.enter_all(ledger.take_phases(zone, did.within(zone), trace), Cause.UNTRACED)
+    ledger.enter_all(ledger.gaps.inside_launch(), Cause.LAUNCH)
+    ledger.enter_all(ledger.gaps.after_launch(), Cause.QUEUED)
+    return ledger
+
+
+def _by_lane(
+    zone: Intervals, ledger: _Ledger, host: HostTimeline, lane_of_gap: Int32
+) -> Iterator[tuple[Intervals, HostTimeline]]:
+    """The parts of a zone by the host lane that is to launch what ends their gap, and what that lane did."""
+    lane_of_zone = lane_of_gap[ledger.gap_of(zone.start)]
+    for lane in np.unique(lane_of_zone):
+        mine = lane_of_zone == lane
+        yield Intervals(zone.start[mine], zone.end[mine]), host.select(host.lane == lane)
+
+
+@dataclass(slots=True)
+class _Ledger:
+    """Collects (gap, cause, name, time) entries. A zone is a set of time within the gaps."""
+
+    gaps: Gaps
+    gap: list[Int64] = field(default_factory=list)
+    start: list[Int64] = field(default_factory=list)
+    cause: list[Int8] = field(default_factory=list)
+    name_id: list[Int32] = field(default_factory=list)
+    ns: list[Int64] = field(default_factory=list)
+
+    def gap_of(self, time: Int64) -> Int64:
+        return np.searchsorted(self.gaps.start, time, side="right") - 1
+
+    def enter(self, start: Int64, end: Int64, cause: Cause, name_id: Int32 | None = None) -> None:
+        """Book these pieces, each within one gap, on one cause."""
+        self.gap.append(self.gap_of(start))
+        self.start.append(start)
+        self.cause.append(np.full(len(start), cause, dtype=np.int8))
+        self.name_id.append(np.full(len(start), NONE, dtype=np.int32) if name_id is None else name_id)
+        self.ns.append(end - start)
+
+    def enter_all(self, zone: Intervals, cause: Cause) -> None:
+        """Book the whole zone on one cause."""
+        self.enter(zone.start, zone.end, cause)
+
+    def take(self, zone: Intervals, taken: Intervals, cause: Cause) -> Intervals:
+        """Book what of the zone lies in ``taken``; return what is left."""
+        taken = zone.intersect(taken)
+        self.enter_all(taken, cause)
+        return zone.subtract(taken)
+
+    def take_phases(self, zone: Intervals, work: HostTimeline, trace: Trace) -> Intervals:
+        """Book what of the zone the host worked, on the phase it worked at; return what is left."""
+        met = overlaps(zone.start, zone.end, work.start, work.end)
+        self.enter(met.start, met.end, Cause.PHASE, trace.name_id[work.span[met.b]])
+        return zone.subtract(work.covered())
+
+    def pieces(self) -> BlamePieces:
+        """The entries as they were made, in the order of time."""
+        start, ns = np.concatenate(self.start), np.concatenate(self.ns)
+        order = np.argsort(start, kind="stable")
+        start, cause, name_id = start[order], np.concatenate(self.cause)[order], np.concatenate(self.name_id)[order]
+        return BlamePieces(start, start + ns[order], cause, name_id)
+
+    def close(self, names: tuple[str, ...]) -> Blame:
+        """Sum the entries of each gap, cause and name."""
+        gap, cause = np.concatenate(self.gap), np.concatenate(self.cause)
+        name_id, ns = np.concatenate(self.name_id), np.concatenate(self.ns)
+        key = (gap * len(Cause) + cause) * (len(names) + 1) + name_id + 1
+        _, first, group = np.unique(key, return_index=True, return_inverse=True)
+        return Blame(gap[first], cause[first], name_id[first], sum_by(group, ns, len(first)), names)
+
+
+def ids_of(trace: Trace, name: str) -> list[int]:
+    """The ids of a name; none or one, as a rule."""
+    return [index for index, text in enumerate(trace.names) if text == name]
+
+
+def _copies(trace: Trace, device: int) -> Intervals:
+    rows = np.flatnonzero(trace.mask(kinds=COPY_KINDS, device=device))
+    return union(trace.start_ns[rows], trace.end_of(rows))
+
+
+def _copies_needed(trace: Trace, device: int, gaps: Gaps) -> Intervals:
+    """When, after its launch, a copy that K depends on ran: one to the device, or on it, of the same step."""
+    kinds = tuple(kind for kind in COPY_KINDS if kind != Kind.GPU_D2H)
+    copies = np.flatnonzero(trace.mask(kinds=kinds, device=device) & (trace.step != NONE))
+    copies = copies[np.argsort(trace.step[copies], kind="stable")]
+    # The pairs of a gap and a copy of the step that ends it.
+    first = np.searchsorted(trace.step[copies], gaps.step, side="left")
+    count = np.searchsorted(trace.step[copies], gaps.step, side="right") - first
+    gap = np.repeat(np.arange(len(gaps)), count)
+    copy = copies[np.arange(len(gap)) + (first - (np.cumsum(count) - count))[gap]]
+    launched = gaps.end - gaps.queue_ns
+    return union(
+        np.maximum(launched[gap], trace.start_ns[copy]),
+        np.minimum(gaps.end[gap], trace.end_of(copy)),
+    )

@@ -1,0 +1,104 @@
+"""The gaps of a device: when it had nothing to run, what ended each wait, and what had launched that."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cbprof.analysis.accounting.host import HostTimeline
+from cbprof.analysis.accounting.intervals import Intervals
+from cbprof.analysis.accounting.states import ACTIVITY_KINDS, Activity, States
+from cbprof.trace import NONE, Int32, Int64, Trace, take_or
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Gaps:
+    """One row a gap, in the order of time: a maximal stretch of the window without GPU activity.
+
+    ``ends_with``: index of the device span that ends it (K), -1 where the window ends first. ``launch``: index of the
+    host span that launched K (L), -1 if unknown. ``step``: the step of K. ``host_late_ns`` is the part before L,
+    ``in_launch_ns`` the part inside, ``queue_ns`` the part after; the three sum to the gap. Without L all of it counts
+    as before.
+    """
+
+    start: Int64
+    end: Int64
+    ends_with: Int64
+    launch: Int64
+    step: Int32
+    host_late_ns: Int64
+    in_launch_ns: Int64
+    queue_ns: Int64
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    @property
+    def length_ns(self) -> Int64:
+        return self.end - self.start
+
+    @property
+    def total_ns(self) -> int:
+        return int(self.length_ns.sum())
+
+    @property
+    def longest_ns(self) -> int:
+        """The length of the longest gap, 0 if there is none."""
+        return int(self.length_ns.max(initial=0))
+
+    def longest(self, count: int) -> Int64:
+        """The rows of the ``count`` longest gaps, longest first, earlier first among equals."""
+        return np.argsort(-self.length_ns, kind="stable")[:count]
+
+    def before_launch(self) -> Intervals:
+        return _non_empty(self.start, self.start + self.host_late_ns)
+
+    def inside_launch(self) -> Intervals:
+        return _non_empty(self.start + self.host_late_ns, self.end - self.queue_ns)
+
+    def after_launch(self) -> Intervals:
+        return _non_empty(self.end - self.queue_ns, self.end)
+
+
+def find_gaps(trace: Trace, states: States, host: HostTimeline, activity: Activity = "compute") -> Gaps:
+    """The gaps of one device in a window.
+
+    A span that starts where the window ends does end the last gap, so that a gap has one cause whatever the window.
+    Where two spans start at one instant, the one on the lowest lane counts.
+    """
+    idle = states.gaps
+    ends_with = _starting_at(trace, states.device, activity, idle.end)
+    launch = take_or(host.launch_of, ends_with, NONE)
+    step = take_or(trace.step, ends_with, NONE)
+    never = np.iinfo(np.int64).max  # a launch that is not known starts after everything
+    begun = take_or(trace.start_ns, launch, never)
+    over = np.where(launch == NONE, never, begun + take_or(trace.dur_ns, launch, 0))
+    launch_start = np.clip(begun, idle.start, idle.end)
+    launch_end = np.clip(over, idle.start, idle.end)
+    return Gaps(
+        start=idle.start,
+        end=idle.end,
+        ends_with=ends_with,
+        launch=launch,
+        step=step,
+        host_late_ns=launch_start - idle.start,
+        in_launch_ns=launch_end - launch_start,
+        queue_ns=idle.end - launch_end,
+    )
+
+
+def _starting_at(trace: Trace, device: int, activity: Activity, time: Int64) -> Int64:
+    """The span of the device that starts at each instant, or -1. Empty spans end nothing."""
+    rows = np.flatnonzero(trace.mask(kinds=ACTIVITY_KINDS[activity], device=device) & (trace.dur_ns > 0))
+    if not len(rows):
+        return np.full(len(time), NONE, dtype=np.int64)
+    rows = rows[np.lexsort((trace.lane_id[rows], trace.start_ns[rows]))]
+    start = trace.start_ns[rows]
+    position = np.minimum(np.searchsorted(start, time), len(rows) - 1)
+    return np.where(start[position] == time, rows[position], NONE)
+
+
+def _non_empty(start: Int64, end: Int64) -> Intervals:
+    kept = end > start
+    return Intervals(start[kept], end[kept])

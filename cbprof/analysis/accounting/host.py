@@ -1,0 +1,276 @@
+"""What the host did at each instant: the innermost span of each lane, and which lanes drive a device.
+
+::
+
+    schedule   ......[---------------------]............
+      evict    ...........[-----]........................
+    innermost        |sch | evi |  schedule |
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from cbprof.analysis.accounting.intervals import Intervals, overlaps, sum_by, union
+from cbprof.trace import NONE, Int8, Int32, Int64, Kind, Trace, one_of
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HostTimeline:
+    """The host's time cut into segments, each with the innermost span that covers it.
+
+    Sorted by (lane, start); the segments of a lane are disjoint and may touch. Time without a span has no segment.
+    Only ``cpu.work`` and ``cpu.wait`` spans count: annotations say nothing about whether the host was busy. In the
+    trace of a profiler they do count, since there an annotation is often all that is known of what the host did.
+
+    ``span``: index of the innermost span. ``lane``, ``kind``: of that span. ``launch_of``: for each span of the trace
+    (its whole length), the host span that launched it on its device, or -1. ``launch_counts``: [lanes, lanes], how many
+    spans of the second lane the first one launched.
+    """
+
+    start: Int64
+    end: Int64
+    span: Int64
+    lane: Int32
+    kind: Int8
+    launch_of: Int64
+    launch_counts: Int64
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    @property
+    def length_ns(self) -> Int64:
+        return self.end - self.start
+
+    @property
+    def working(self) -> npt.NDArray[np.bool_]:
+        """Mask of the segments in which the host works rather than waits."""
+        mask: npt.NDArray[np.bool_] = self.kind != Kind.CPU_WAIT
+        return mask
+
+    @property
+    def lanes(self) -> Int32:
+        """The lanes that have a segment."""
+        return distinct(self.lane)
+
+    def select(self, mask: npt.NDArray[np.bool_]) -> HostTimeline:
+        """The segments where ``mask`` holds."""
+        if mask.all():
+            return self
+        return self._segments(self.start[mask], self.end[mask], mask)
+
+    def _segments(self, start: Int64, end: Int64, rows: npt.NDArray[Any]) -> HostTimeline:
+        """Segments from these rows, with other bounds."""
+        return replace(self, start=start, end=end, span=self.span[rows], lane=self.lane[rows], kind=self.kind[rows])
+
+    def within(self, zone: Intervals) -> HostTimeline:
+        """The parts of the segments that lie in a set of time."""
+        edges = [0, *(np.flatnonzero(np.diff(self.lane)) + 1).tolist(), len(self)]
+        parts = []
+        for first, last in pairwise(edges):  # one lane after the other
+            met = overlaps(self.start[first:last], self.end[first:last], zone.start, zone.end)
+            parts.append((met.start, met.end, met.a + first))
+        start, end, rows = map(_joined, zip(*parts, strict=True))
+        return self._segments(start, end, rows)
+
+    def outside(self, zone: Intervals) -> HostTimeline:
+        """The parts of the segments that do not."""
+        if not len(self):
+            return self
+        return self.within(zone.complement(int(self.start.min()), int(self.end.max())))
+
+    def of_lanes(self, lanes: Int32) -> HostTimeline:
+        return self.select(one_of(self.lane, lanes.tolist()))
+
+    def covered(self) -> Intervals:
+        """The time that the segments cover together."""
+        return union(self.start, self.end)
+
+
+def host_timeline(trace: Trace) -> HostTimeline:
+    """The segments of every host lane. O(n log n), without a Python loop where spans nest, as they should."""
+    host = np.flatnonzero(counted_on_host(trace) & (trace.dur_ns > 0))
+    lane_of = trace.lane_id[host]
+    parts = []
+    for lane in distinct(lane_of):
+        spans = host[lane_of == lane]
+        start = trace.start_ns[spans]
+        end = start + trace.dur_ns[spans]
+        if (start[1:] < end[:-1]).any():  # some nest
+            start, end, innermost = _innermost(start, end)
+            spans = spans[innermost]
+        parts.append((start, end, spans))
+    nothing = np.array([], dtype=np.int64)
+    start, end, span = map(_joined, zip(*parts, strict=True)) if parts else (nothing,) * 3
+    launch_of = launches(trace)
+    return HostTimeline(
+        start, end, span, trace.lane_id[span], trace.kind[span], launch_of, _launch_counts(trace, launch_of)
+    )
+
+
+def _joined(columns: tuple[Int64, ...]) -> Int64:
+    return columns[0] if len(columns) == 1 else np.concatenate(columns)
+
+
+def counted_on_host(trace: Trace) -> npt.NDArray[np.bool_]:
+    """Mask of the spans that say what the host did."""
+    if trace.is_profile:
+        return ~trace.on_device
+    mask: npt.NDArray[np.bool_] = (trace.kind == Kind.CPU_WORK) | (trace.kind == Kind.CPU_WAIT)
+    return mask
+
+
+def frames(trace: Trace) -> npt.NDArray[np.bool_]:
+    """Mask of the annotations that only frame a step (``ProfilerStep#3``) and say nothing about what happened in it."""
+    names = set(trace.meta.get("step_frames", ()))
+    ids = [index for index, name in enumerate(trace.names) if name in names]
+    mask: npt.NDArray[np.bool_] = (trace.kind == Kind.CPU_ANNOTATION) & np.isin(trace.name_id, ids)
+    return mask
+
+
+def _innermost(start: Int64, end: Int64) -> tuple[Int64, Int64, Int64]:
+    """(start, end, row) of the segments of one lane, from spans of at least 1 ns sorted by (start, longest first).
+
+    The innermost span at an instant is the one that started last, among those the shortest: the last row that covers
+    it. Where spans nest, a segment begins where a span starts (and is the span's) or ends (and is its parent's), and
+    lasts until the next span starts or its own span ends.
+    """
+    end, parent = _nested(start, end)
+    rows = np.arange(len(start))
+    resumed = np.flatnonzero(parent != NONE)  # the rows after whose end the parent may go on
+    begin = np.concatenate((start, end[resumed]))
+    row = np.concatenate((rows, parent[resumed]))
+    following = np.concatenate((rows + 1, np.searchsorted(start, end[resumed])))
+    next_start = np.concatenate((start, [np.iinfo(np.int64).max]))[following]
+    del parent, resumed, rows, following  # a large trace needs the room
+    finish = np.minimum(end[row], next_start)
+    kept = np.flatnonzero(finish > begin)
+    kept = kept[np.argsort(begin[kept], kind="stable")]
+    return begin[kept], finish[kept], row[kept]
+
+
+def _nested(start: Int64, end: Int64) -> tuple[Int64, Int64]:
+    """(end, parent) of each row, with ends that make the spans nest without changing which is innermost when.
+
+    A span that outlives one that it starts in (clock jitter, a recorder's mistake) hides the rest of that one, which
+    may as well end where the span starts. Once all are cut so, they nest: where q starts in p and is not cut inside it,
+    whatever cuts p starts in q, and outlives q as well.
+    """
+    parent = _parents(start, end)
+    if (end <= np.where(parent == NONE, end, end[parent])).all():
+        return end, parent
+    after = np.searchsorted(start, end)  # the first row that starts after the end of each row
+    holders = np.flatnonzero(after > np.arange(len(start)) + 1)
+    bounds = np.stack((holders + 1, after[holders]), axis=1).ravel()
+    longest = np.maximum.reduceat(np.append(end, np.iinfo(np.int64).min), bounds)[::2]
+    cut = holders[longest > end[holders]]
+    nested = end.copy()
+    for row, last in zip(cut.tolist(), after[cut].tolist(), strict=True):
+        nested[row] = start[row + 1 + int((end[row + 1 : last] > end[row]).argmax())]
+    return nested, _parents(start, nested)
+
+
+def _parents(start: Int64, end: Int64) -> Int64:
+    """The row that directly encloses each row of properly nested spans, or -1.
+
+    It is the last earlier row that is one level less deep. Where spans do not nest, the first row that outlives what
+    encloses it still has the right parent, so that comparing their ends finds it.
+    """
+    rows = np.arange(len(start))
+    depth = rows - np.searchsorted(np.sort(end), start, side="right")  # spans that are open when the row starts
+    order = np.argsort(depth, kind="stable")
+    key = depth[order] * len(start) + order
+    parent = order[np.searchsorted(key, (depth - 1) * len(start) + rows) - 1]
+    return np.where(depth > 0, parent, NONE)
+
+
+def launches(trace: Trace) -> Int64:
+    """For each span on a device, the index of the host span that launched it, or -1.
+
+    By ``link``; else, but for the trace of a profiler, the span named ``launch`` (for a compute) or ``NAME.launch`` of
+    the same step. Where several fit, the last one.
+    """
+    found = np.full(len(trace), NONE, dtype=np.int64)
+    on_device, has_link = trace.on_device, trace.link != NONE
+
+    linked = np.flatnonzero(~on_device & has_link)
+    rows = np.flatnonzero(on_device & has_link)
+    found[rows] = _last_match(trace.link[linked], linked, trace.link[rows])
+    if trace.is_profile:
+        return found
+
+    rows = np.flatnonzero(on_device & (found == NONE))
+    if not len(rows):
+        return found
+    step, name = trace.step.astype(np.int64), trace.name_id
+    launched = _launched_names(trace)
+    stepped = np.flatnonzero(~on_device & (step != NONE) & (launched[name] != NONE))
+    rows = rows[step[rows] != NONE]
+    size = len(trace.names)
+    found[rows] = _last_match(step[stepped] * size + launched[name[stepped]], stepped, step[rows] * size + name[rows])
+
+    plain = np.array([index for index, text in enumerate(trace.names) if text == "launch"], dtype=np.int32)
+    stepped = np.flatnonzero(~on_device & (step != NONE) & np.isin(name, plain))
+    rows = np.flatnonzero((trace.kind == Kind.GPU_COMPUTE) & (step != NONE) & (found == NONE))
+    found[rows] = _last_match(step[stepped], stepped, step[rows])
+    return found
+
+
+def _launch_counts(trace: Trace, launch_of: Int64) -> Int64:
+    size = len(trace.lanes)
+    rows = np.flatnonzero(launch_of != NONE)
+    pairs = trace.lane_id[launch_of[rows]].astype(np.int64) * size + trace.lane_id[rows]
+    return np.bincount(pairs, minlength=size * size).reshape(size, size)
+
+
+def _launched_names(trace: Trace) -> Int64:
+    """For each name ``NAME.launch`` the id of ``NAME``; -1 for all other names."""
+    ids = {text: index for index, text in enumerate(trace.names)}
+    names = (text.removesuffix(".launch") if text.endswith(".launch") else None for text in trace.names)
+    return np.array([NONE if text is None else ids.get(text, NONE) for text in names], dtype=np.int64)
+
+
+def _last_match(keys: Int64, values: Int64, wanted: Int64) -> Int64:
+    """For each wanted key the value of its last occurrence in ``keys``, or -1."""
+    if not len(keys):
+        return np.full(len(wanted), NONE, dtype=np.int64)
+    order = np.argsort(keys, kind="stable")
+    keys, values = keys[order], values[order]
+    position = np.maximum(np.searchsorted(keys, wanted, side="right") - 1, 0)
+    return np.where(keys[position] == wanted, values[position], NONE)
+
+
+def distinct(ids: Int32) -> Int32:
+    """The distinct values of a column of small ids from 0 upwards, ascending."""
+    return np.flatnonzero(np.bincount(ids)).astype(np.int32)
+
+
+def main_lane(trace: Trace, host: HostTimeline, device: int) -> int:
+    """The host lane that launches most on a device; where no launch is known, the one with most host time; or -1."""
+    launches = host.launch_counts[:, _lanes_of(trace, device)].sum(axis=1)
+    weight = launches if launches.any() else sum_by(host.lane, host.length_ns, len(trace.lanes))
+    return int(weight.argmax()) if weight.any() else NONE
+
+
+def driving_lanes(trace: Trace, host: HostTimeline, device: int | None) -> Int32:
+    """The host lanes that launch work on a device (any device, if None); all host lanes where no launch is known."""
+    launches = host.launch_counts[:, _lanes_of(trace, device)].any(axis=1)
+    return np.flatnonzero(launches).astype(np.int32) if launches.any() else host.lanes
+
+
+def driven_lanes(host: HostTimeline, lane: int) -> Int64:
+    """The lanes of devices that a host lane launches work on."""
+    return np.flatnonzero(host.launch_counts[lane])
+
+
+def _lanes_of(trace: Trace, device: int | None) -> list[int]:
+    """The streams of a device; all streams, if None."""
+    return [
+        index for index, lane in enumerate(trace.lanes) if lane.on_device and (device is None or lane.device == device)
+    ]

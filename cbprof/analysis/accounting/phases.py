@@ -1,0 +1,120 @@
+"""Host time by phase: how much each took, and how much of it the GPU had to wait through."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cbprof.analysis.accounting.host import HostTimeline, counted_on_host, driven_lanes, driving_lanes
+from cbprof.analysis.accounting.intervals import Intervals, sum_by, union
+from cbprof.analysis.accounting.states import ACTIVITY_KINDS, Activity
+from cbprof.analysis.accounting.window import Window
+from cbprof.trace import NONE, Int32, Int64, Kind, Trace, one_of
+
+FEW_NAMES = 2**14
+"""Twice as many fit into 16 bits."""
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseTime:
+    """The host time of one phase in a window, exclusive of what is nested in it, so that phases sum to host time.
+
+    ``waiting``: the host was blocked in it. ``exposed_ns``: while no GPU that the lane drives was active. ``count``:
+    its spans. ``p50_ns``, ``p99_ns``: of the time it took per step (per span, where spans carry no step), nearest rank.
+    """
+
+    name: str
+    waiting: bool
+    total_ns: int
+    exposed_ns: int
+    count: int
+    p50_ns: int
+    p99_ns: int
+
+
+def phase_times(
+    trace: Trace, window: Window, host: HostTimeline, activity: Activity = "compute"
+) -> tuple[PhaseTime, ...]:
+    """The phases of the host lanes that drive a device, most exposed time first, then most time."""
+    lanes = driving_lanes(trace, host, None)
+    spans = _spans_within(trace, window, lanes)
+    if not len(spans):
+        return ()
+    phase = trace.name_id[spans] * 2 + (trace.kind[spans] == Kind.CPU_WAIT)
+    if len(trace.names) < FEW_NAMES:
+        phase = phase.astype(np.int16)  # which numpy sorts in linear time
+
+    # Exclusive time: of each span, and of each phase what of it no GPU covered.
+    total = np.zeros(len(trace), dtype=np.int64)
+    exposed = np.zeros(2 * len(trace.names), dtype=np.int64)
+    for lane in lanes.tolist():
+        segments = host.select(host.lane == lane)
+        start, end = _clipped(segments.start, window), _clipped(segments.end, window)
+        length = end - start
+        np.add.at(total, segments.span, length)
+        idle = _driven(trace, host, lane, activity).complement(window.start_ns, window.end_ns)
+        parts = segments.within(idle)
+        np.add.at(exposed, trace.name_id[parts.span] * 2 + (parts.kind == Kind.CPU_WAIT), parts.length_ns)
+
+    times = []
+    order = np.argsort(phase, kind="stable")
+    for rows in np.split(order, np.flatnonzero(np.diff(phase[order])) + 1):
+        key, mine = int(phase[rows[0]]), spans[rows]
+        step = trace.step[mine]
+        unit = np.where(step == NONE, -1 - mine, step)  # a step, or else the span itself
+        per_unit = np.sort(_sums_of_equal(unit, total[mine]))
+        times.append(
+            PhaseTime(
+                name=trace.names[key // 2],
+                waiting=bool(key % 2),
+                total_ns=int(per_unit.sum()),
+                exposed_ns=int(exposed[key]),
+                count=len(mine),
+                p50_ns=nearest_rank(per_unit, 50),
+                p99_ns=nearest_rank(per_unit, 99),
+            )
+        )
+    return tuple(sorted(times, key=lambda time: (-time.exposed_ns, -time.total_ns, time.name)))
+
+
+def _clipped(time: Int64, window: Window) -> Int64:
+    if not len(time) or (window.start_ns <= time[0] and time[-1] <= window.end_ns):
+        return time
+    return np.clip(time, window.start_ns, window.end_ns)
+
+
+def _sums_of_equal(key: Int64, value: Int64) -> Int64:
+    """The sum of the values of each distinct key. Cheap where equal keys stand together, as steps do in time."""
+    if (key[1:] < key[:-1]).any():
+        keys, group = np.unique(key, return_inverse=True)
+        return sum_by(group, value, len(keys))
+    sums: Int64 = np.add.reduceat(value, np.flatnonzero(np.diff(key, prepend=key[0] - 1)))
+    return sums
+
+
+def nearest_rank(ascending: Int64, percent: int) -> int:
+    """The smallest value that at least ``percent`` of the values do not exceed. Needs at least one value."""
+    return int(ascending[max(0, -(-percent * len(ascending) // 100) - 1)])
+
+
+def _spans_within(trace: Trace, window: Window, lanes: Int32) -> Int64:
+    """The host spans of these lanes that meet the window; an empty span does where it lies inside."""
+    spans = np.flatnonzero(counted_on_host(trace) & one_of(trace.lane_id, lanes.tolist()))
+    start = trace.start_ns[spans]
+    if len(spans) and window.start_ns <= start[0] and start[-1] < window.end_ns:
+        return spans
+    end = start + trace.dur_ns[spans]
+    meets = (start < window.end_ns) & ((end > window.start_ns) | ((end == start) & (start >= window.start_ns)))
+    within: Int64 = spans[meets]
+    return within
+
+
+def _driven(trace: Trace, host: HostTimeline, lane: int, activity: Activity) -> Intervals:
+    """When any device was active that this lane launches work on (any device at all, where no launch is known)."""
+    active = trace.mask(kinds=ACTIVITY_KINDS[activity])
+    driven = {trace.lanes[each].device for each in driven_lanes(host, lane)}
+    if driven and driven != set(trace.devices):
+        active &= one_of(trace.lane_id, [index for index, each in enumerate(trace.lanes) if each.device in driven])
+    rows = np.flatnonzero(active)
+    return union(trace.start_ns[rows], trace.end_of(rows))

@@ -1,0 +1,177 @@
+"""The step table: what each batch cost the host and the device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from cbprof.analysis.accounting.gaps import Gaps
+from cbprof.analysis.accounting.host import HostTimeline, driving_lanes
+from cbprof.analysis.accounting.intervals import Intervals, sum_by, union_by
+from cbprof.analysis.accounting.states import States
+from cbprof.analysis.accounting.window import Window
+from cbprof.trace import NONE, Int8, Int32, Int64, Kind, Trace, take_or
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SPARSE = 8
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StepTimes:
+    """One row for each step that ran on a device, in the order of the steps. Times in nanoseconds; -1 is unknown.
+
+    ``start_ns``, ``end_ns``: of its compute. ``launched_ns``: when the launch of its (first) compute was over.
+    ``period_ns``: until the next step's compute starts (the last one: until the run ends). ``cpu_work_ns``,
+    ``wait_ns``: of the host for this step, exclusive of what is nested; ``cpu_exposed_ns`` is the work done while the
+    device was idle. ``compute_ns``, ``h2d_ns``, ``d2h_ns``: of the device. ``gap_ns``: idle time that its compute
+    ended. ``tokens``, ``requests``, ``context``, ``phase``: of its batch (see :class:`cbprof.trace.StepTable`).
+    """
+
+    step: Int32
+    start_ns: Int64
+    end_ns: Int64
+    launched_ns: Int64
+    period_ns: Int64
+    cpu_work_ns: Int64
+    cpu_exposed_ns: Int64
+    wait_ns: Int64
+    compute_ns: Int64
+    h2d_ns: Int64
+    d2h_ns: Int64
+    gap_ns: Int64
+    tokens: Int64
+    requests: Int64
+    context: Int64
+    phase: Int8
+    slot: Int8
+
+    def __len__(self) -> int:
+        return len(self.step)
+
+    def starting_in(self, window: Window) -> StepTimes:
+        """The steps whose compute starts in a window, with their whole times."""
+        mask = (self.start_ns >= window.start_ns) & (self.start_ns < window.end_ns)
+        return StepTimes(**{field.name: getattr(self, field.name)[mask] for field in fields(self)})
+
+    def to_pandas(self) -> pd.DataFrame:
+        """One row a step; for notebooks."""
+        import pandas as pd
+
+        return pd.DataFrame({field.name: getattr(self, field.name) for field in fields(self)})
+
+
+def step_times(trace: Trace, run: States, gaps: Gaps, host: HostTimeline) -> StepTimes:
+    """The step table of one device.
+
+    ``run`` and ``gaps`` are those of the whole run, not of a shorter window, so that a step's row is the same however
+    the trace is cut.
+    """
+    computes = _spans_with_step(trace, run.device, Kind.GPU_COMPUTE)
+    step, first = _distinct(trace.step[computes])
+    size = len(step)
+    start = trace.start_ns[computes[first]]
+    end = np.full(size, np.iinfo(np.int64).min)
+    np.maximum.at(end, _rows_of(step, trace.step[computes]), trace.start_ns[computes] + trace.dur_ns[computes])
+    on_host = _on_host(trace, run, host, step)
+
+    ended = _rows_of(step, gaps.step)
+    in_time = np.argsort(start, kind="stable")
+    period = np.empty(size, dtype=np.int64)
+    period[in_time] = np.diff(start[in_time], append=run.window.end_ns)
+
+    def on_device(kind: Kind) -> Int64:
+        spans = _spans_with_step(trace, run.device, kind)
+        row = _rows_of(step, trace.step[spans])
+        spans, row = spans[row != NONE], row[row != NONE]
+        return union_by(row, trace.start_ns[spans], trace.start_ns[spans] + trace.dur_ns[spans], size)
+
+    def fact(column: Int64 | Int8) -> Int64:
+        return take_or(column.astype(np.int64), _rows_of(trace.steps.step, step), NONE)
+
+    return StepTimes(
+        step=step,
+        start_ns=start,
+        end_ns=end,
+        launched_ns=_ends(trace, host.launch_of[computes[first]]),
+        period_ns=period,
+        cpu_work_ns=on_host.work,
+        cpu_exposed_ns=on_host.exposed,
+        wait_ns=on_host.wait,
+        compute_ns=on_device(Kind.GPU_COMPUTE),
+        h2d_ns=on_device(Kind.GPU_H2D),
+        d2h_ns=on_device(Kind.GPU_D2H),
+        gap_ns=sum_by(ended[ended != NONE], gaps.length_ns[ended != NONE], size),
+        tokens=fact(trace.steps.tokens),
+        requests=fact(trace.steps.requests),
+        context=fact(trace.steps.context),
+        phase=fact(trace.steps.phase).astype(np.int8),
+        slot=trace.slot[computes[first]],
+    )
+
+
+def with_host_in(window: Window, steps: StepTimes, trace: Trace, run: States, host: HostTimeline) -> StepTimes:
+    """The same steps with only that of the host's time which lies in a window; the rest is as it was."""
+    here = Intervals(np.array([window.start_ns]), np.array([window.end_ns]))
+    on_host = _on_host(trace, run, host.within(here), steps.step)
+    return replace(steps, cpu_work_ns=on_host.work, cpu_exposed_ns=on_host.exposed, wait_ns=on_host.wait)
+
+
+class _HostTimes(NamedTuple):
+    """What the host did for each step, in nanoseconds."""
+
+    work: Int64
+    exposed: Int64
+    wait: Int64
+
+
+def _on_host(trace: Trace, run: States, host: HostTimeline, step: Int32) -> _HostTimes:
+    size = len(step)
+    segments = host.of_lanes(driving_lanes(trace, host, run.device))
+    row = _rows_of(step, trace.step[segments.span])
+    if (row == NONE).any():
+        segments, row = segments.select(row != NONE), row[row != NONE]
+    length, waiting = segments.length_ns, np.flatnonzero(~segments.working)
+    wait = sum_by(row[waiting], length[waiting], size)
+    work = sum_by(row, length, size) - wait
+    del row, length, waiting  # there are as many segments as spans: a large trace needs the room
+    exposed = segments.outside(run.gpu)
+    exposed = exposed.select(exposed.working)
+    return _HostTimes(work, sum_by(_rows_of(step, trace.step[exposed.span]), exposed.length_ns, size), wait)
+
+
+def _spans_with_step(trace: Trace, device: int, kind: Kind) -> Int64:
+    return np.flatnonzero(trace.mask(kinds=(kind,), device=device) & (trace.step != NONE))
+
+
+def _ends(trace: Trace, spans: Int64) -> Int64:
+    """When each span ended; -1 where there is none."""
+    return np.where(spans == NONE, NONE, take_or(trace.start_ns, spans, 0) + take_or(trace.dur_ns, spans, 0))
+
+
+def _distinct(step: Int32) -> tuple[Int32, Int64]:
+    """The distinct steps, ascending, and the first row of each."""
+    if (step[1:] < step[:-1]).any():
+        found, first = np.unique(step, return_index=True)
+        return found, first
+    first = np.flatnonzero(np.diff(step, prepend=step[:1] - 1))
+    return step[first], first
+
+
+def _rows_of(steps: Int32, wanted: Int32) -> Int32:
+    """The row of each wanted step in a table of ascending steps, or -1.
+
+    By a table of all numbers in between, unless steps are numbered so sparsely that it would be large.
+    """
+    if not len(steps) or not len(wanted):
+        return np.full(len(wanted), NONE, dtype=np.int32)
+    low, high = min(int(steps[0]), int(wanted.min())), max(int(steps[-1]), int(wanted.max()))
+    if high - low > SPARSE * (len(steps) + len(wanted)):
+        row = np.minimum(np.searchsorted(steps, wanted), len(steps) - 1)
+        return np.where(steps[row] == wanted, row, NONE).astype(np.int32)
+    table = np.full(high - low + 1, NONE, dtype=np.int32)
+    table[steps - low] = np.arange(len(steps))
+    return table[wanted - low]

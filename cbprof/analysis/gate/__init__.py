@@ -1,0 +1,1 @@
+"""Did a change work, and does a run keep its limits?"""

@@ -1,0 +1,212 @@
+"""Did it work? Two traces of one workload, before and after a change.
+
+Runs of different lengths are compared per token; where steps of the same number exist in both, also step by step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from cbprof.analysis.accounting.phases import PhaseTime
+from cbprof.analysis.accounting.steps import StepTimes
+from cbprof.analysis.gate.bootstrap import BLOCKS, Ratio, block_edges, ratio_of_sums
+from cbprof.analysis.summary import Summary, summarize
+from cbprof.trace import Int64, Trace
+
+SCHEMA = 1
+
+WORKLOAD = ("workload", "model", "dtype")
+"""Metadata that says what was served."""
+
+CIRCUMSTANCES = ("device", "engine", "evidence", "torch", "transformers", "config")
+"""Metadata that says with what. A difference here may be the change itself, or may explain it."""
+
+RESULTS = frozenset({"steps", "complete", "tokens", "wall_s"})
+"""What some engines note in the workload after the run: outcomes, not a part of the question."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A fact on which the metadata of the two traces differ; None where one of them does not state it."""
+
+    key: str
+    before: Any
+    after: Any
+    of_workload: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseChange:
+    """A host phase in nanoseconds per step; 0 where a run does not have it. ``ratio`` is None where before is 0."""
+
+    name: str
+    waiting: bool
+    before_ns: float
+    after_ns: float
+    before_exposed_ns: float
+    after_exposed_ns: float
+
+    @property
+    def ratio(self) -> float | None:
+        return self.after_ns / self.before_ns if self.before_ns else None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Comparison:
+    """``same_workload`` is None where a trace does not say what it served.
+
+    ``per_token``: ratio of the time per token over the whole windows. ``per_step``: of the time of the ``n_aligned``
+    steps that both have. ``idle_pp``: change of the idle share in percentage points. None is unknown.
+    """
+
+    before: Summary
+    after: Summary
+    same_workload: bool | None
+    differences: tuple[Difference, ...]
+    n_aligned: int
+    per_step: Ratio | None
+    per_token: Ratio | None
+    phases: tuple[PhaseChange, ...]
+
+    @property
+    def slower(self) -> Ratio | None:
+        """The ratio to judge by: per token, or per step where the tokens are not known."""
+        return self.per_token or self.per_step
+
+    @property
+    def idle_pp(self) -> float | None:
+        before, after = self.before.most_idle, self.after.most_idle
+        if before is None or after is None or before.idle_pct is None or after.idle_pct is None:
+            return None
+        return after.idle_pct - before.idle_pct
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data with stable keys. Times are nanoseconds; what is unknown is None."""
+        return {
+            "schema": SCHEMA,
+            "same_workload": self.same_workload,
+            "differences": [asdict(each) for each in self.differences],
+            "before": _figures(self.before),
+            "after": _figures(self.after),
+            "n_aligned_steps": self.n_aligned,
+            "time_per_step_ratio": self.per_step._asdict() if self.per_step else None,
+            "time_per_token_ratio": self.per_token._asdict() if self.per_token else None,
+            "idle_pp": self.idle_pp,
+            "phases": [asdict(change) | {"ratio": change.ratio} for change in self.phases],
+        }
+
+
+def compare(
+    before: Trace, after: Trace, *, steps: tuple[int | None, int | None] | None = None, seed: int = 0
+) -> Comparison:
+    """Compare two traces, or their ``steps`` (first, last). ``seed``: of the bootstrap.
+
+    Raises UsageError where a trace has no such steps.
+    """
+    old, new = summarize(before, steps=steps), summarize(after, steps=steps)
+    differences = tuple(_differences(before, after))
+    known = all(isinstance(trace.meta.get("workload"), Mapping) for trace in (before, after))
+    different = any(each.of_workload and None not in (each.before, each.after) for each in differences)
+    aligned = _aligned(old, new)
+    return Comparison(
+        before=old,
+        after=new,
+        same_workload=False if different else True if known else None,
+        differences=differences,
+        n_aligned=len(aligned[0]),
+        per_step=_per_step(*aligned, seed),
+        per_token=_per_token(old, new, seed),
+        phases=tuple(_phases(old, new)),
+    )
+
+
+def _differences(before: Trace, after: Trace) -> Iterator[Difference]:
+    old, new = _facts(before.meta), _facts(after.meta)
+    for key in dict.fromkeys((*old, *new)):
+        if old.get(key) != new.get(key):
+            yield Difference(key, old.get(key), new.get(key), of_workload=key.split(".")[0] in WORKLOAD)
+
+
+def _facts(meta: Mapping[str, Any]) -> dict[str, Any]:
+    """The metadata that the comparison looks at, with dotted keys for what is nested."""
+    facts: dict[str, Any] = {}
+    for key in (*WORKLOAD, *CIRCUMSTANCES):
+        value = meta.get(key)
+        if isinstance(value, Mapping):
+            facts |= {f"{key}.{name}": each for name, each in value.items() if name not in RESULTS}
+        elif value is not None:
+            facts[key] = value
+    return facts
+
+
+def _steps_of(summary: Summary) -> StepTimes | None:
+    return summary.devices[0].steps if summary.devices else None
+
+
+def _aligned(before: Summary, after: Summary) -> tuple[Int64, Int64]:
+    """The times of the steps that both have, on their first devices, in the order of the steps."""
+    old, new = _steps_of(before), _steps_of(after)
+    if old is None or new is None:
+        nothing = np.zeros(0, dtype=np.int64)
+        return nothing, nothing
+    _, of_old, of_new = np.intersect1d(old.step, new.step, assume_unique=True, return_indices=True)
+    return old.period_ns[of_old], new.period_ns[of_new]
+
+
+def _per_step(before: Int64, after: Int64, seed: int) -> Ratio | None:
+    if not len(before):
+        return None
+    first = block_edges(len(before))[:-1]
+    return ratio_of_sums(np.add.reduceat(before, first), np.add.reduceat(after, first), seed=seed)
+
+
+def _per_token(before: Summary, after: Summary, seed: int) -> Ratio | None:
+    """Blocks at the same share of either run's steps correspond, so that runs of different lengths can be compared."""
+    if not before.tokens or not after.tokens:
+        return None
+    blocks = min(BLOCKS, *(len(steps) if (steps := _steps_of(each)) else 0 for each in (before, after)))
+    if not blocks:
+        return None
+    scale = before.tokens / after.tokens
+    return ratio_of_sums(_block_times(before, blocks), _block_times(after, blocks), scale=scale, seed=seed)
+
+
+def _block_times(summary: Summary, blocks: int) -> Int64:
+    """The window cut at the starts of steps into blocks of about as many steps each; their sum is the wall time."""
+    device = summary.devices[0]
+    starts = np.sort(device.steps.start_ns)[block_edges(len(device.steps), blocks)[1:-1]]
+    return np.diff(np.concatenate(([device.window.start_ns], starts, [device.window.end_ns])))
+
+
+def _phases(before: Summary, after: Summary) -> Iterator[PhaseChange]:
+    """The phases of both, in the order of their larger time per step."""
+    old, new = ({(p.name, p.waiting): p for p in each.phases} for each in (before, after))
+
+    def per_step(phase: PhaseTime | None, summary: Summary) -> tuple[float, float]:
+        if phase is None or not summary.n_steps:
+            return 0.0, 0.0
+        return phase.total_ns / summary.n_steps, phase.exposed_ns / summary.n_steps
+
+    changes = []
+    for key in dict.fromkeys((*old, *new)):
+        (total, exposed), (new_total, new_exposed) = per_step(old.get(key), before), per_step(new.get(key), after)
+        changes.append(PhaseChange(*key, total, new_total, exposed, new_exposed))
+    yield from sorted(changes, key=lambda change: -max(change.before_ns, change.after_ns))
+
+
+def _figures(summary: Summary) -> dict[str, Any]:
+    device = summary.most_idle
+    known = device is not None and device.idle_ns is not None
+    return {
+        "mode": summary.mode,
+        "wall_ns": summary.wall_ns or None,
+        "tokens": summary.tokens,
+        "tokens_per_s": summary.tokens_per_s,
+        "steps": summary.n_steps,
+        "idle_pct": device.idle_pct if device else None,
+        "longest_gap_ns": device.gaps.longest_ns if device and known else None,
+    }

@@ -1,0 +1,1 @@
+"""Were the orderings kept that batching one ahead rests on?"""

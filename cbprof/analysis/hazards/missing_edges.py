@@ -1,0 +1,132 @@
+"""Orderings that the engine never asked for: found in every run, whatever the timing then was.
+
+A recording notes how often each stream, or the host, waited for which event (``edges`` in the trace's metadata, see
+``cbprof.record.edges``). What has to be there, in every step::
+
+    h2d --inputs_ready--> compute --outputs_ready--> d2h --done--> host
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from cbprof.analysis.hazards.batch_times import UNKNOWN, Moments
+from cbprof.trace import Trace
+
+
+@dataclass(frozen=True, slots=True)
+class NotedEdge:
+    """``waiter`` waited ``count`` times for ``event``, recorded on ``recorded_on`` ``steps_before`` steps earlier."""
+
+    event: str | None
+    recorded_on: str | None
+    waiter: str | None
+    steps_before: int | None
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class MissingEdge:
+    """An ordering that ``steps`` steps lack, in words. ``rule`` is the key of the rule that rests on it."""
+
+    rule: str
+    steps: int
+    text: str
+
+
+class _Needed(NamedTuple):
+    recorded_on: str
+    waiter: str
+    text: str
+
+
+NEEDED: Mapping[str, _Needed] = MappingProxyType(
+    {
+        "h2d_before_compute": _Needed("h2d", "compute", "compute N does not wait for H2D N"),
+        "compute_before_d2h": _Needed("compute", "d2h", "D2H N does not wait for compute N"),
+        "d2h_before_update": _Needed("d2h", "host", "the host does not wait for D2H N before update N"),
+    }
+)
+
+
+def noted_edges(trace: Trace) -> tuple[NotedEdge, ...] | None:
+    """The edges that a recording noted, or None where it noted none. Entries that are not edges are skipped."""
+    noted = trace.meta.get("edges")
+    if not isinstance(noted, list | tuple):
+        return None
+    edges = tuple(_edges(noted))
+    return edges or None
+
+
+def _edges(noted: Sequence[Any]) -> Iterator[NotedEdge]:
+    for entry in noted:
+        if isinstance(entry, Mapping) and isinstance(entry.get("count"), int):
+            event, recorded_on, waiter = (entry.get(name) for name in ("event", "recorded_on", "waiter"))
+            yield NotedEdge(event, recorded_on, waiter, entry.get("steps_before"), entry["count"])
+
+
+def missing_edges(trace: Trace, moments: Moments) -> tuple[MissingEdge, ...] | None:
+    """What the steps of a device lack; None where the trace does not say which orderings there were."""
+    edges = noted_edges(trace)
+    if edges is None:
+        return None
+    uses = {
+        "h2d_before_compute": (moments.h2d_end != UNKNOWN) & (moments.compute_start != UNKNOWN),
+        "compute_before_d2h": (moments.compute_end != UNKNOWN) & (moments.d2h_start != UNKNOWN),
+        "d2h_before_update": (moments.compute_end != UNKNOWN) & (moments.read != UNKNOWN),
+    }
+    # In sync everything is queued on one stream, whose order is enough; only the host has to wait.
+    rules = ["d2h_before_update"] if trace.mode == "sync" else list(NEEDED)
+    missing = [_missing(rule, int(uses[rule].sum()), edges) for rule in rules]
+    missing.append(_reused_early(moments, edges))
+    return tuple(edge for edge in missing if edge is not None)
+
+
+def _missing(rule: str, steps: int, edges: Sequence[NotedEdge]) -> MissingEdge | None:
+    """The steps that lack the edge of a rule. An edge of the right ends but another step does not count."""
+    needed = NEEDED[rule]
+    waits = [edge for edge in edges if edge.waiter == needed.waiter]
+    right = sum(edge.count for edge in waits if edge.recorded_on == needed.recorded_on and edge.steps_before == 0)
+    if right >= steps:
+        return None
+    if right:
+        text = f"{needed.text}, in {steps - right} of {steps} steps"
+    else:
+        text = needed.text.replace("does not wait", "never waits")
+    return MissingEdge(rule, steps - right, text + "".join(_instead(waits, needed)))
+
+
+def _instead(waits: Sequence[NotedEdge], needed: _Needed) -> Iterator[str]:
+    """What was waited for in vain."""
+    for edge in waits:
+        if edge.recorded_on is None:
+            yield f"; it waits for {edge.event}, which was never recorded"
+        elif edge.recorded_on == needed.recorded_on and edge.steps_before:
+            off, side = abs(edge.steps_before), "earlier" if edge.steps_before > 0 else "later"
+            yield f"; it waits for {edge.event} as recorded {off} step{'s' if off > 1 else ''} {side}"
+
+
+def _reused_early(moments: Moments, edges: Sequence[NotedEdge]) -> MissingEdge | None:
+    """Slots prepared again before the host had waited for their last batch: host times alone, so no clock error.
+
+    An engine may also make the host wait for the copy to the device itself before it rewrites the buffer; then there
+    is an edge from h2d to the host, and this says nothing.
+    """
+    if any(edge.recorded_on == "h2d" and edge.waiter == "host" for edge in edges):
+        return None
+    earlier, later = moments.next_in_slot()
+    known = (moments.h2d_end[earlier] != UNKNOWN) & (moments.prepared[later] != UNKNOWN)
+    earlier, later = earlier[known], later[known]
+    early = moments.prepared[later] < moments.read[earlier]  # one that was never read is not read late
+    if not early.any():
+        return None
+    first, then = moments.step[earlier[early]][0], moments.step[later[early]][0]
+    return MissingEdge(
+        "host_buffer_kept",
+        int(early.sum()),
+        f"a slot is prepared again before the host has waited for its last batch, {int(early.sum())} times: "
+        f"first batch {then} in the slot of batch {first}",
+    )

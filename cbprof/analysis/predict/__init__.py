@@ -1,0 +1,1 @@
+"""What would asynchronous batching, or a change, bring?"""

@@ -1,0 +1,200 @@
+"""What each batch of a trace would cost in a what-if: the input of the replay."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from cbprof.analysis.accounting.blame import NO_REQUESTS
+from cbprof.analysis.accounting.host import HostTimeline, host_timeline, main_lane
+from cbprof.analysis.accounting.intervals import sum_by, union_by
+from cbprof.analysis.accounting.window import ONE_OFF, Window, run_window
+from cbprof.analysis.predict.host_work import Batches, HostPieces, find_batches, host_pieces
+from cbprof.analysis.predict.replay import Operation, StepDurations
+from cbprof.analysis.predict.whatif import WhatIf
+from cbprof.errors import UsageError
+from cbprof.trace import NONE, Int64, Kind, Trace
+
+CAPTURE = ONE_OFF[0]
+_NEVER = np.iinfo(np.int64).min
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DeviceWork:
+    """One kind of work that the batches do on the device, one row a batch.
+
+    ``span``: its first span, -1 if there is none. ``launch``: the host span that queued it, -1 if unknown.
+    ``queued_at``: when that was done: when the launch ended, or before, if the work had already started by then.
+    ``start``, ``end``: of its first and its last span. ``length_ns``: what its spans cover.
+    """
+
+    span: Int64
+    launch: Int64
+    queued_at: Int64
+    start: Int64
+    end: Int64
+    length_ns: Int64
+
+    def latency_ns(self, *after: Int64) -> Int64:
+        """How long it took to start once it was queued, the one before it on the stream over, and ``after`` reached."""
+        before = np.concatenate(([_NEVER], np.maximum.accumulate(self.end)[:-1]))
+        may_start = np.maximum.reduce([self.queued_at, before, *after])
+        return np.where(self.span == NONE, 0, np.maximum(self.start - may_start, 0))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Measured:
+    """A run taken apart: its batches, the pieces of its host's work, and what its device did for each batch.
+
+    ``steps`` is what the batches cost in the what-if. ``capture_ns`` is how long a graph capture takes in each batch,
+    those that are repeated for another slot (``repeated_ns``) included. ``steps`` counts both as work before the wait.
+    """
+
+    trace: Trace
+    window: Window
+    device: int
+    lane: int
+    batches: Batches
+    pieces: HostPieces
+    h2d: DeviceWork
+    compute: DeviceWork
+    d2h: DeviceWork
+    capture_ns: Int64
+    repeated_ns: Int64
+    steps: StepDurations
+
+
+def measure(trace: Trace, what_if: WhatIf) -> Measured:
+    """Take the run of the first device apart. Raises UsageError where batches or host work cannot be told."""
+    if trace.evidence == "cupti":
+        raise UsageError(
+            "nothing to replay: a profile of kernels does not say what a batch is; record with `cbprof run`"
+        )
+    window = run_window(trace)
+    host = host_timeline(trace)
+    if window is None or not ((trace.kind == Kind.GPU_COMPUTE) & (trace.step != NONE)).any():
+        raise UsageError(
+            "nothing to replay: no compute span says which step it is of; record with `cbprof run` or cbprof.Tracer"
+        )
+    on_device = trace.lane_id[(trace.kind == Kind.GPU_COMPUTE) & (trace.step != NONE)]
+    device = min(trace.lanes[lane].device for lane in np.unique(on_device).tolist())
+    lane = main_lane(trace, host, device)
+    if lane == NONE:
+        raise UsageError("nothing to replay: the trace has no host spans, so the cost of the host's work is unknown")
+    what_if.check_phases(trace)
+
+    batches = find_batches(trace, device, lane, host)
+    pieces = host_pieces(trace, device, lane, host, window, batches, what_if)
+    h2d, compute, d2h = (
+        _device_work(trace, device, kind, host, batches) for kind in (Kind.GPU_H2D, Kind.GPU_COMPUTE, Kind.GPU_D2H)
+    )
+    compute = _after_captures(trace, lane, batches, compute)
+    own = _captured(trace, batches, pieces)
+    repeated = _repeated(own, what_if.slots - _slots_of(trace))
+
+    before, after = pieces.sums(2 * len(batches)).reshape(-1, 2).T
+    rows = 2 * np.arange(len(batches))
+    steps = StepDurations(
+        before_ns=before + repeated,
+        after_ns=after,
+        h2d=Operation(pieces.before(rows, h2d.queued_at), h2d.latency_ns(), h2d.length_ns),
+        compute=Operation(
+            pieces.before(rows, compute.queued_at) + repeated,
+            compute.latency_ns(h2d.end),
+            what_if.compute_ns(compute.length_ns),
+        ),
+        d2h=Operation(
+            pieces.before(rows, d2h.queued_at) + np.where(d2h.queued_at > compute.queued_at, repeated, 0),
+            d2h.latency_ns(compute.end),
+            d2h.length_ns,
+        ),
+        not_before_ns=_requests_came(trace, lane, batches),
+    )
+    return Measured(trace, window, device, lane, batches, pieces, h2d, compute, d2h, own + repeated, repeated, steps)
+
+
+def _device_work(trace: Trace, device: int, kind: Kind, host: HostTimeline, batches: Batches) -> DeviceWork:
+    spans = np.flatnonzero(trace.mask(kinds=(kind,), device=device))
+    row = batches.row_of(trace.step[spans])
+    spans, row = spans[row != NONE], row[row != NONE]
+    first = np.full(len(batches), NONE)
+    first[row[::-1]] = spans[::-1]
+    launch = np.where(first == NONE, NONE, host.launch_of[first])
+    queued = np.clip(trace.start_ns[first], trace.start_ns[launch], trace.end_ns[launch])
+    queued = np.where(launch == NONE, batches.idle_from, queued)  # at the latest, once the host has done its part
+    start, end = trace.start_ns[spans], trace.end_ns[spans]
+    last = np.full(len(batches), _NEVER)
+    np.maximum.at(last, row, end)
+    return DeviceWork(
+        span=first,
+        launch=launch,
+        queued_at=np.where(first == NONE, _NEVER, queued),
+        start=trace.start_ns[first],
+        end=last,
+        length_ns=union_by(row, start, end, len(batches)),
+    )
+
+
+def _after_captures(trace: Trace, lane: int, batches: Batches, compute: DeviceWork) -> DeviceWork:
+    """The compute without the captures inside it.
+
+    Where a launch captures a graph first, the compute span already begins at the event before the capture::
+
+        host     | launch [ capture ......... ] |
+        compute    [ ........................ | compute ]
+                                              queued here
+    """
+    queued, length = compute.queued_at.copy(), compute.length_ns.copy()
+    computes = np.flatnonzero(trace.kind == Kind.GPU_COMPUTE)
+    captures = np.flatnonzero(_is_capture(trace)[trace.name_id] & (trace.lane_id == lane))
+    for capture, row in zip(captures.tolist(), batches.row_of(trace.step[captures]).tolist(), strict=True):
+        start, end = int(trace.start_ns[capture]), int(trace.end_ns[capture])
+        if row == NONE or start >= batches.launched[row]:
+            continue
+        mine = computes[trace.step[computes] == batches.step[row]]
+        covered = np.minimum(trace.end_ns[mine], end) - np.maximum(trace.start_ns[mine], start)
+        length[row] -= np.maximum(covered, 0).sum()
+        queued[row] = max(int(queued[row]), end)
+    return replace(compute, queued_at=queued, length_ns=np.maximum(length, 0))
+
+
+def _captured(trace: Trace, batches: Batches, pieces: HostPieces) -> Int64:
+    """The predicted time of the captures of each batch; only launches capture, so all of it lies before the wait."""
+    mine = np.append(_is_capture(trace), False)[np.append(trace.name_id, len(trace.names))[pieces.span]]
+    return sum_by(pieces.group[mine] // 2, pieces.predicted_ns[mine], len(batches))
+
+
+def _repeated(captured: Int64, more_slots: int) -> Int64:
+    """The captures that more slots add: each slot has graphs of its own.
+
+    The slots take turns, so a shape that is new in one batch is new again in the next ones, one for each further slot,
+    except where that batch brings a new shape itself. (The measured async run of transformers has just these.)
+    """
+    repeated = np.zeros(len(captured), dtype=np.int64)
+    for row in np.flatnonzero(captured).tolist():
+        repeated[row + 1 : row + 1 + max(0, more_slots)] = captured[row]
+    repeated[captured > 0] = 0
+    return repeated
+
+
+def _slots_of(trace: Trace) -> int:
+    """Through how many slots the batches went: 1 in sync, and as many as were seen in async, or else two."""
+    if trace.mode != "async":
+        return 1
+    return int(trace.slot[trace.on_device].max(initial=NONE)) + 1 or 2
+
+
+def _requests_came(trace: Trace, lane: int, batches: Batches) -> Int64:
+    """When the host, out of work, got the request of each batch; -1 where it was not out of work."""
+    starved = [index for index, name in enumerate(trace.names) if name == NO_REQUESTS]
+    waits = np.flatnonzero((trace.kind == Kind.CPU_WAIT) & (trace.lane_id == lane) & np.isin(trace.name_id, starved))
+    row = batches.row_of(trace.step[waits])
+    came = np.full(len(batches), NONE, dtype=np.int64)
+    np.maximum.at(came, row[row != NONE], trace.end_ns[waits[row != NONE]])
+    return came
+
+
+def _is_capture(trace: Trace) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """For each name, whether it means a graph capture."""
+    return np.array([name == CAPTURE for name in trace.names], dtype=bool)

@@ -1,0 +1,153 @@
+"""What would it bring? From one trace, the async run that nobody has written yet, or what would be left of its waits.
+
+The measured durations are replayed in the order of the async loop (:mod:`cbprof.analysis.predict.replay`). A sync trace gives
+the async timeline; an async trace gives the same loop again, for what-ifs, and for what stays exposed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cbprof.analysis.accounting.cut_out import without_profiled_steps
+from cbprof.analysis.accounting.states import gpu_active
+from cbprof.analysis.accounting.window import run_window
+from cbprof.analysis.predict.durations import Measured, measure
+from cbprof.analysis.predict.predicted_trace import predicted_trace
+from cbprof.analysis.predict.replay import Schedule, replay
+from cbprof.analysis.predict.whatif import WhatIf
+from cbprof.trace import NONE, Trace
+
+# Facts of the measured run that say nothing about the predicted one.
+NOT_PREDICTED = ("clock_error_ns", "device_error_ns", "edges", "health", "otherData", "captured_steps")
+SCHEMA = 1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Prediction:
+    """A predicted run beside the measured one. Times in nanoseconds, windows as in every report.
+
+    ``trace``: the predicted run, evidence ``predicted``. ``ceiling_ns``: its compute alone, the least that any order of
+    the host's work could reach. ``one_off_ns``: graph captures within the predicted run, once per slot; the predicted
+    time includes them. ``host_bound_steps``: the batches whose compute the device still waits for, apart from the
+    first, from those that no request had come for, and from those whose own launch or the one before captures a graph.
+    ``notes``: what to keep in mind.
+    """
+
+    trace: Trace
+    what_if: WhatIf
+    measured_mode: str | None
+    measured_wall_ns: int
+    measured_idle_ns: int
+    predicted_wall_ns: int
+    predicted_idle_ns: int
+    ceiling_ns: int
+    one_off_ns: int
+    n_steps: int
+    host_bound_steps: tuple[int, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def speedup(self) -> float:
+        """Measured / predicted time."""
+        return self.measured_wall_ns / self.predicted_wall_ns if self.predicted_wall_ns else 1.0
+
+    @property
+    def measured_idle_pct(self) -> float:
+        return 100 * self.measured_idle_ns / self.measured_wall_ns
+
+    @property
+    def predicted_idle_pct(self) -> float:
+        return 100 * self.predicted_idle_ns / self.predicted_wall_ns if self.predicted_wall_ns else 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data with stable keys."""
+        return {
+            "schema": SCHEMA,
+            "what_if": self.what_if.to_json(),
+            "measured_mode": self.measured_mode,
+            "measured_wall_ns": self.measured_wall_ns,
+            "measured_idle_pct": self.measured_idle_pct,
+            "predicted_wall_ns": self.predicted_wall_ns,
+            "predicted_idle_pct": self.predicted_idle_pct,
+            "speedup": self.speedup,
+            "ceiling_ns": self.ceiling_ns,
+            "one_off_ns": self.one_off_ns,
+            "n_steps": self.n_steps,
+            "host_bound_steps": list(self.host_bound_steps),
+            "notes": list(self.notes),
+        }
+
+
+def predict(
+    trace: Trace,
+    *,
+    slots: int = 2,
+    gpu_speed: float = 1.0,
+    scale: Mapping[str, float] | None = None,
+    drop: Collection[str] = (),
+) -> Prediction:
+    """Replay ``trace`` in the async order through ``slots`` slots, with changes (see :class:`WhatIf`).
+
+    Raises UsageError for a phase that the trace does not have, a number that makes no sense, or a trace whose spans do
+    not say which step they belong to. Follows the first device and the host lane that launches its work.
+    """
+    trace = without_profiled_steps(trace)
+    what_if = WhatIf.of(slots=slots, gpu_speed=gpu_speed, scale=scale, drop=drop)
+    measured = measure(trace, what_if)
+    schedule = replay(measured.steps, slots=slots, start_ns=measured.window.start_ns)
+    predicted = predicted_trace(measured, schedule, what_if, _metadata(measured, what_if))
+    window = run_window(predicted) or measured.window
+    busy, measured_busy = gpu_active(predicted, measured.device), gpu_active(trace, measured.device)
+    measured_busy = measured_busy.clip(measured.window.start_ns, measured.window.end_ns)
+    return Prediction(
+        trace=predicted,
+        what_if=what_if,
+        measured_mode=trace.mode,
+        measured_wall_ns=measured.window.length_ns,
+        measured_idle_ns=measured.window.length_ns - measured_busy.total_ns,
+        predicted_wall_ns=window.length_ns,
+        predicted_idle_ns=window.length_ns - busy.total_ns,
+        ceiling_ns=busy.total_ns,
+        one_off_ns=int(measured.capture_ns.sum()),
+        n_steps=len(measured.batches),
+        host_bound_steps=_host_bound(measured, schedule),
+        notes=tuple(_notes(measured)),
+    )
+
+
+def _host_bound(measured: Measured, schedule: Schedule) -> tuple[int, ...]:
+    bound = np.zeros(len(measured.batches), dtype=bool)
+    bound[1:] = schedule.compute_ready[1:] > (schedule.compute_start + measured.steps.compute.length)[:-1]
+    captures = measured.capture_ns > 0
+    bound &= (schedule.starved_from == NONE) & ~captures
+    bound[1:] &= ~captures[:-1]
+    return tuple(measured.batches.step[bound].tolist())
+
+
+def _notes(measured: Measured) -> Iterator[str]:
+    trace = measured.trace
+    if len(trace.devices) > 1:
+        yield f"{len(trace.devices)} devices: only device {measured.device} is replayed"
+    if (measured.steps.not_before_ns != NONE).any():
+        yield "requests arrive when they did: batches keep their requests, although a faster engine may form others"
+    if (measured.batches.wait == NONE).all():
+        yield "no wait spans: the host counts as waiting from its last launch until the device is done"
+
+
+def _metadata(measured: Measured, what_if: WhatIf) -> dict[str, Any]:
+    source = measured.trace
+    meta = {key: value for key, value in source.meta.items() if key not in NOT_PREDICTED}
+    return meta | {
+        "mode": "async" if what_if.slots > 1 else "sync",
+        "evidence": "predicted",
+        "predicted_from": {
+            "mode": source.mode,
+            "evidence": source.evidence,
+            "wall_ns": measured.window.length_ns,
+            "what_if": what_if.to_json(),
+        },
+    }

@@ -1,0 +1,1 @@
+"""What can only a profiler's file tell, and can it be trusted?"""

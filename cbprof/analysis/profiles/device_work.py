@@ -1,0 +1,172 @@
+"""What only a profiler's records tell of a device: gaps in its own record, overhead, and figures by kind of kernel."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from cbprof.analysis.accounting.graphs import graph_replays
+from cbprof.analysis.accounting.host import HostTimeline, driving_lanes, frames
+from cbprof.analysis.accounting.intervals import Intervals, union
+from cbprof.analysis.accounting.states import ACTIVITY_KINDS, States
+from cbprof.trace import NONE, Int32, Int64, Kind, Trace
+
+CLIP_TO_NEXT_START = "clip_to_next_start"
+"""The policy that lets an event end where the next one of its stream starts, for those that seem to run away."""
+
+# ROCm runs copies and fills as kernels of these names.
+_ROCCLR = re.compile(r"rocclr", re.IGNORECASE)
+_FILL = re.compile(r"fill", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Rocclr:
+    """Copies and fills that ROCm runs as kernels."""
+
+    kernel_busy_excl_ns: int
+    copy_ns: int
+    fill_ns: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Profile:
+    """One device in one window, in nanoseconds.
+
+    ``sum_gpu_ns``: durations added up, which counts what overlaps twice. ``compute_busy_ns``: kernels that are no
+    collectives. ``overhead_ns``: the profiler's own, ``idle_outside_ns`` the idle time outside it.
+    ``untraced_active_ns``, ``untraced_idle_ns``: no record says what the host did while the device was active, or idle.
+    ``hidden_ns``: by name of an annotation, how long the device was active in it. ``clipped``: the device's activity
+    under :data:`CLIP_TO_NEXT_START`, where that differs.
+    """
+
+    sum_gpu_ns: int
+    compute_busy_ns: int
+    overhead_ns: int
+    idle_outside_ns: int
+    untraced_active_ns: int
+    untraced_idle_ns: int
+    hidden_ns: Mapping[str, int]
+    rocclr: Rocclr | None
+    clipped: Clipped | None
+
+    @property
+    def untraced_ns(self) -> int:
+        return self.untraced_active_ns + self.untraced_idle_ns
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Clipped:
+    """What the figures are where no event outlasts the start of the next on its stream. ``window``: first to last."""
+
+    window: Intervals
+    busy: Intervals
+    kernel_busy_ns: int
+    sum_gpu_ns: int
+
+    @property
+    def gaps(self) -> Intervals:
+        return self.window.subtract(self.busy)
+
+
+def profile(trace: Trace, states: States, host: HostTimeline) -> Profile:
+    """The figures of the device and the window of ``states``."""
+    start_ns, end_ns = states.window.start_ns, states.window.end_ns
+    device = states.device
+
+    def covered(mask: npt.NDArray[np.bool_]) -> Intervals:
+        return union(trace.start_ns[mask], trace.start_ns[mask] + trace.dur_ns[mask]).clip(start_ns, end_ns)
+
+    computing = trace.mask(kinds=(Kind.GPU_COMPUTE,), device=device) & ~graph_replays(trace)
+    overhead = covered(trace.mask(kinds=(Kind.CPU_OVERHEAD,)))
+    no_record = untraced(trace, states, host)
+    return Profile(
+        sum_gpu_ns=_sum(trace, states),
+        compute_busy_ns=covered(computing).total_ns,
+        overhead_ns=overhead.total_ns,
+        idle_outside_ns=states.gaps.subtract(overhead).total_ns,
+        untraced_active_ns=no_record.intersect(states.gpu).total_ns,
+        untraced_idle_ns=no_record.subtract(states.gpu).total_ns,
+        hidden_ns=_hidden(trace, states),
+        rocclr=_rocclr(trace, states),
+        clipped=_clipped(trace, device),
+    )
+
+
+def _sum(trace: Trace, states: States) -> int:
+    busy = trace.mask(kinds=ACTIVITY_KINDS["busy"], device=states.device)
+    start = np.maximum(trace.start_ns[busy], states.window.start_ns)
+    end = np.minimum(trace.start_ns[busy] + trace.dur_ns[busy], states.window.end_ns)
+    return int(np.maximum(end - start, 0).sum())
+
+
+def recorded(trace: Trace, device: int, host: HostTimeline) -> Intervals:
+    """The time in which some record says what a host lane that drives the device did."""
+    driving = host.of_lanes(driving_lanes(trace, host, device))
+    return driving.select(~frames(trace)[driving.span]).covered()
+
+
+def untraced(trace: Trace, states: States, host: HostTimeline) -> Intervals:
+    """That of the window of ``states`` of which no record says what the host did."""
+    return recorded(trace, states.device, host).complement(states.window.start_ns, states.window.end_ns)
+
+
+def _hidden(trace: Trace, states: States) -> dict[str, int]:
+    rows = np.flatnonzero(trace.mask(kinds=(Kind.CPU_ANNOTATION,)) & ~frames(trace))
+    start, end = trace.start_ns[rows], trace.start_ns[rows] + trace.dur_ns[rows]
+    order = np.argsort(trace.name_id[rows], kind="stable")
+    order = order[(start[order] < states.window.end_ns) & (end[order] > states.window.start_ns)]
+    name = trace.name_id[rows[order]]
+    groups = np.split(order, np.flatnonzero(np.diff(name)) + 1) if len(order) else []
+    return {
+        trace.name_of(int(rows[mine[0]])): union(start[mine], end[mine]).intersect(states.gpu).total_ns
+        for mine in groups
+    }
+
+
+def _rocclr(trace: Trace, states: States) -> Rocclr | None:
+    ids = [index for index, name in enumerate(trace.names) if _ROCCLR.search(name)]
+    fills = [index for index in ids if _FILL.search(trace.names[index])]
+    kernels = trace.mask(kinds=(Kind.GPU_COMPUTE, Kind.GPU_COMM), device=states.device)
+    named = kernels & np.isin(trace.name_id, ids)
+    if not named.any():
+        return None
+
+    def measure(mask: npt.NDArray[np.bool_]) -> int:
+        covered = union(trace.start_ns[mask], trace.start_ns[mask] + trace.dur_ns[mask])
+        return covered.clip(states.window.start_ns, states.window.end_ns).total_ns
+
+    filling = named & np.isin(trace.name_id, fills)
+    return Rocclr(measure(kernels & ~named), measure(named & ~filling), measure(filling))
+
+
+def _clipped(trace: Trace, device: int) -> Clipped | None:
+    """Over the whole trace, since the window itself may end with an event that runs away."""
+    rows = np.flatnonzero(trace.mask(kinds=ACTIVITY_KINDS["busy"], device=device))
+    start = trace.start_ns[rows]
+    end = start + trace.dur_ns[rows]
+    clipped = clip_to_next_start(start, end, trace.lane_id[rows])
+    if not len(rows) or (clipped == end).all():
+        return None
+    kernels = np.isin(trace.kind[rows], (Kind.GPU_COMPUTE, Kind.GPU_COMM))
+    window = union(start.min(keepdims=True), clipped.max(keepdims=True))
+    return Clipped(
+        window=window,
+        busy=union(start, clipped),
+        kernel_busy_ns=union(start[kernels], clipped[kernels]).total_ns,
+        sum_gpu_ns=int((clipped - start).sum()),
+    )
+
+
+def clip_to_next_start(start: Int64, end: Int64, lane: Int32) -> Int64:
+    """Ends, none of them after the next later start on the same lane. Empty events clip nothing. Starts must ascend."""
+    clipped = end.copy()
+    for each in range(int(lane.max(initial=NONE)) + 1):
+        rows = np.flatnonzero((lane == each) & (end > start))
+        starts = start[rows]
+        following = np.append(starts, np.iinfo(np.int64).max)[np.searchsorted(starts, starts, side="right")]
+        clipped[rows] = np.minimum(end[rows], following)
+    return clipped

@@ -1,0 +1,168 @@
+"""Whether a profiler's trace can be trusted: what is odd about it, counted, before any figure is believed.
+
+All counts are over the whole trace, whatever window the figures are of.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from cbprof.analysis.accounting.host import launches
+from cbprof.analysis.accounting.intervals import union
+from cbprof.trace import NONE, Int64, Kind, Trace
+
+_LAUNCH = re.compile(r"(cuda|cu|hip)[A-Za-z]*Launch")
+GRAPH_LAUNCH = re.compile(r"(cuda|cu|hip)[A-Za-z]*GraphLaunch")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Health:
+    """``counts`` under stable names, ``warnings`` in plain words. ``reliable``: no reason to distrust the figures.
+
+    ``launch_of``: for each span of ``trace`` the call that launched it, or -1. ``twins``: mask of the device spans that
+    repeat another one exactly.
+    """
+
+    trace: Trace
+    counts: Mapping[str, float]
+    warnings: tuple[str, ...]
+    reliable: bool
+    launch_of: Int64
+    twins: npt.NDArray[np.bool_]
+
+    def details(self) -> dict[str, Any]:
+        """Lists with an entry for each event or launch: long, so only for those who ask. Times in microseconds.
+
+        Launch delays come in the order of (start, end) of the device events.
+        """
+        trace = self.trace
+        gpu = np.flatnonzero(trace.on_device & (self.launch_of != NONE))
+        gpu = gpu[np.lexsort((trace.end_ns[gpu], trace.start_ns[gpu]))]
+        delay = (trace.start_ns[gpu] - trace.start_ns[self.launch_of[gpu]]) / 1000
+        link, count = np.unique(trace.link[trace.on_device & (trace.link != NONE)], return_counts=True)
+        return {
+            "launch_delay_us": delay.tolist(),
+            "launch_delay_us_known": delay.tolist(),
+            "launch_delay_us_dedup": delay[~self.twins[gpu]].tolist(),
+            "gpu_events_per_correlation": dict(zip(map(str, link.tolist()), count.tolist(), strict=True)),
+        }
+
+
+@dataclass(slots=True)
+class _Findings:
+    counts: dict[str, float] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+    reliable: bool = True
+
+    def count(self, name: str, number: int, warning: str = "", *, doubt: bool = False) -> None:
+        """Note a number; where it is not 0, with a warning (``{n}`` is the number) that may cast doubt on figures."""
+        self.counts[name] = number
+        if number and warning:
+            self.warnings.append(warning.format(n=f"{number:,}"))
+        self.reliable &= not (number and doubt)
+
+
+def examine(trace: Trace, launch_of: Int64 | None = None) -> Health:
+    """Examine the trace of a profiler. Pass ``launch_of`` (see :func:`launches`), if it is at hand."""
+    launch_of = launches(trace) if launch_of is None else launch_of
+    found = _Findings(reliable=trace.complete and bool(trace.meta.get("reliable", True)))
+    found.counts |= trace.meta.get("health", {})
+    found.warnings += trace.meta.get("warnings", ())
+    gpu = np.flatnonzero(trace.on_device)
+    twins = _twins(trace, gpu)
+    single = gpu[~twins[gpu]]
+    found.counts["complete"] = trace.complete
+    if not trace.complete:
+        found.warnings.append("the file was cut or is damaged: the figures cover what is there")
+    dropped, damaged = found.counts.get("n_dropped", 0), found.counts.get("n_damaged", 0)
+    found.count("n_dropped", int(dropped), "{n} events have no usable times, or no end, and are left out")
+    found.count("n_damaged", int(damaged), "{n} places cannot be read, and what stood there is lost", doubt=True)
+    found.count("n_gpu_events", len(gpu))
+    found.count("n_gpu_events_dedup", len(single))
+    found.count("n_duplicates", len(gpu) - len(single), "{n} device events occur twice; they add no busy time")
+    found.count("n_devices", len(trace.devices))
+    found.count("n_streams", len(np.unique(trace.lane_id[gpu])))
+    found.count("n_zero_duration", int((trace.dur_ns[gpu] == 0).sum()))
+    _examine_streams(trace, single, found)
+    _examine_launches(trace, gpu, launch_of, found)
+    overhead = trace.mask(kinds=(Kind.CPU_OVERHEAD,))
+    found.count("n_overhead", int(overhead.sum()))
+    found.count("overhead_ns", union(trace.start_ns[overhead], trace.end_ns[overhead]).total_ns)
+    return Health(trace, found.counts, tuple(found.warnings), found.reliable, launch_of, twins)
+
+
+def _twins(trace: Trace, gpu: Int64) -> npt.NDArray[np.bool_]:
+    """Mask of the device spans that have the same times, name, lane and link as one before them."""
+    twins = np.zeros(len(trace), dtype=bool)
+    start, dur = trace.start_ns[gpu], trace.dur_ns[gpu]
+    # Sorted by (start, longest first): equal times stand together, and few spans have them.
+    same = (start[1:] == start[:-1]) & (dur[1:] == dur[:-1])
+    suspects = gpu[np.concatenate(([False], same)) | np.concatenate((same, [False]))] if len(gpu) else gpu
+    if len(suspects):
+        columns = (trace.start_ns, trace.dur_ns, trace.link, trace.name_id, trace.lane_id, trace.kind)
+        table = np.stack([column[suspects].astype(np.int64) for column in columns], axis=1)
+        _, first = np.unique(table, axis=0, return_index=True)
+        twins[np.delete(suspects, first)] = True
+    return twins
+
+
+def _examine_streams(trace: Trace, gpu: Int64, found: _Findings) -> None:
+    """Streams run one thing after another: what overlaps on one is worth a look, what swallows others is not true."""
+    n_overlaps = n_runaway = 0
+    for lane in np.unique(trace.lane_id[gpu]):
+        rows = gpu[(trace.lane_id[gpu] == lane) & (trace.dur_ns[gpu] > 0)]
+        start, end, link = trace.start_ns[rows], trace.end_ns[rows], trace.link[rows]
+        reach = np.maximum.accumulate(end)
+        n_overlaps += int((start[1:] < reach[:-1]).sum())
+        # Branches of one graph may run at a time, and the next kernel may begin before the one before it ends; but
+        # nothing that another launch brought runs from beginning to end within an event of the same stream.
+        swallows = (end[1:] <= end[:-1]) & (start[1:] < end[:-1]) & ((link[1:] != link[:-1]) | (link[1:] == NONE))
+        n_runaway += int((swallows & (2 * (start[1:] - start[:-1]) < end[:-1] - start[:-1])).sum())
+    found.count("same_stream_overlaps", n_overlaps)
+    found.count(
+        "n_runaway",
+        n_runaway,
+        "{n} device events last until after the events that follow them on their stream: a duration that ran away; "
+        "the figures without it are under clip_to_next_start",
+        doubt=True,
+    )
+
+
+def _examine_launches(trace: Trace, gpu: Int64, launch_of: Int64, found: _Findings) -> None:
+    launch = launch_of[gpu]
+    known = launch != NONE
+    delay = trace.start_ns[gpu[known]] - trace.start_ns[launch[known]]
+    called = np.zeros(len(trace), dtype=bool)
+    called[launch[known]] = True
+    found.count("n_gpu_without_launch", int((~known).sum()))
+    skew_us = -int(delay.min(initial=0)) / 1000
+    found.count(
+        "n_negative_launch_delay",
+        int((delay < 0).sum()),
+        f"{{n}} device events start before the call that launched them, by up to {skew_us:g} us: the clocks of host "
+        "and device disagree; times are kept as recorded",
+    )
+    found.counts["launch_api_us"] = int(trace.dur_ns[called].sum()) / 1000
+    idle_calls = np.flatnonzero(_calls(trace, _LAUNCH) & (trace.link != NONE) & ~called)
+    of_graphs = _calls(trace, GRAPH_LAUNCH)
+    found.count("n_graph_launches", int(of_graphs.sum()))
+    found.count("n_launches_without_gpu_events", len(idle_calls))
+    found.count(
+        "n_graph_launches_without_gpu_events",
+        int(of_graphs[idle_calls].sum()),
+        "{n} graph launches have no device events: what they ran was launched, not recorded, and shows as idle",
+        doubt=True,
+    )
+
+
+def _calls(trace: Trace, name: re.Pattern[str]) -> npt.NDArray[np.bool_]:
+    """Mask of the host's calls whose name matches."""
+    ids = [index for index, text in enumerate(trace.names) if name.match(text)]
+    mask: npt.NDArray[np.bool_] = (trace.kind == Kind.CPU_WORK) & np.isin(trace.name_id, ids)
+    return mask

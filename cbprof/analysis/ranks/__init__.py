@@ -1,0 +1,1 @@
+"""Several ranks side by side: who idles, who is late, what do the others wait for?"""

@@ -1,0 +1,147 @@
+"""What is kept of one rank: a few kilobytes, whatever the size of its trace, enough to compare it with all others.
+
+The window of a rank is cut into parts that sum to it::
+
+    window = GPU work + collectives + idle time by cause (schedule, launch, sync latency, ...)
+             `-------- own time -----'   without the collectives, in which a rank mostly waits for others
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from cbprof.analysis.accounting.intervals import Intervals, union
+from cbprof.analysis.accounting.states import ACTIVITY_KINDS, Activity
+from cbprof.analysis.device import DeviceSummary
+from cbprof.analysis.ranks.collectives import Collectives, collectives_of
+from cbprof.analysis.ranks.step_profile import StepProfile, step_profile
+from cbprof.analysis.summary import Summary
+from cbprof.trace import NONE, Int64, Kind, Trace
+
+BINS = 120
+"""Of a rank's window in the heat map."""
+
+MOST_CAUSES = 64
+OTHERS = "(others)"
+"""A profiler names thousands of host calls: what of the idle time is beyond the largest causes."""
+
+_SINCE_1970_NS = 10**17  # times beyond (1973) are those of a clock that counts from 1970, whose time 0 is known
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FleetRank:
+    """One device of one file. Times in nanoseconds, on the file's own axis; ``base_time_ns`` is its time 0 since 1970.
+
+    ``rank`` and ``base_time_ns`` are None where the file does not say. ``idle_ns`` is None where nothing of the
+    summary's activity ran, and the parts of the window are 0 then. ``gpu_ns``: work of the device, without collectives
+    that nothing else covered (``comm_ns``). ``causes``: idle time by what the device waited for; its values sum to
+    ``idle_ns``. ``idle_bins``: idle time in equal parts of the window.
+    """
+
+    rank: int | None
+    device: int
+    base_time_ns: int | None
+    start_ns: int
+    end_ns: int
+    evidence: str
+    mode: str | None
+    complete: bool
+    reliable: bool
+    idle_ns: int | None
+    gpu_ns: int
+    comm_ns: int
+    causes: Mapping[str, int]
+    longest_gap_ns: int
+    n_gaps: int
+    n_steps: int
+    idle_bins: Int64
+    steps: StepProfile
+    collectives: Collectives
+
+    @property
+    def window_ns(self) -> int:
+        return self.end_ns - self.start_ns
+
+    @property
+    def idle_pct(self) -> float | None:
+        return None if self.idle_ns is None else 100 * self.idle_ns / max(1, self.window_ns)
+
+    @property
+    def own_ns(self) -> int:
+        """The window without the collectives that nothing covered."""
+        return self.window_ns - self.comm_ns
+
+
+def fleet_ranks(trace: Trace, summary: Summary) -> tuple[FleetRank, ...]:
+    """What to keep of each device of a trace. ``summary`` is the trace's own."""
+    return tuple(_rank(trace, device, summary) for device in summary.devices)
+
+
+def _rank(trace: Trace, device: DeviceSummary, summary: Summary) -> FleetRank:
+    window, gaps = device.window, device.gaps
+    known = device.idle_ns is not None
+    exposed = _exposed_collectives(trace, device, summary.activity)
+    comm_ns = exposed.total_ns if known else 0
+    edges = bin_edges(window.start_ns, window.end_ns)
+    return FleetRank(
+        rank=_number(trace, device.device),
+        device=device.device,
+        base_time_ns=_base(trace, window.start_ns),
+        start_ns=window.start_ns,
+        end_ns=window.end_ns,
+        evidence=summary.evidence,
+        mode=summary.mode,
+        complete=summary.complete,
+        reliable=summary.reliable,
+        idle_ns=device.idle_ns,
+        gpu_ns=window.length_ns - gaps.total_ns - comm_ns if known else 0,
+        comm_ns=comm_ns,
+        causes=_causes(device) if known else {},
+        longest_gap_ns=gaps.longest_ns if known else 0,
+        n_gaps=len(gaps) if known else 0,
+        n_steps=len(device.steps),
+        idle_bins=Intervals(gaps.start, gaps.end).within(edges[:-1], edges[1:]),
+        steps=step_profile(device.steps, exposed),
+        collectives=collectives_of(trace, device.device),
+    )
+
+
+def bin_edges(start: int, end: int) -> Int64:
+    """The edges of the bins of a window, to the nanosecond, shape (BINS + 1,)."""
+    length = end - start
+    return np.array([start + length * each // BINS for each in range(BINS + 1)], dtype=np.int64)
+
+
+def _exposed_collectives(trace: Trace, device: DeviceSummary, activity: Activity) -> Intervals:
+    """When a collective was all that the device ran; nothing where collectives count as idle time anyway."""
+    if Kind.GPU_COMM not in ACTIVITY_KINDS[activity]:
+        return union(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
+    others = tuple(kind for kind in ACTIVITY_KINDS[activity] if kind != Kind.GPU_COMM)
+    comm, other = (
+        np.flatnonzero(trace.mask(kinds=kinds, device=device.device)) for kinds in ((Kind.GPU_COMM,), others)
+    )
+    ran = union(trace.start_ns[comm], trace.end_of(comm)).clip(device.window.start_ns, device.window.end_ns)
+    return ran.subtract(union(trace.start_ns[other], trace.end_of(other)))
+
+
+def _causes(device: DeviceSummary) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for part in device.blame.totals():
+        label = part.label if len(found) < MOST_CAUSES or part.label in found else OTHERS
+        found[label] = found.get(label, 0) + part.ns
+    return found
+
+
+def _number(trace: Trace, device: int) -> int | None:
+    told = {lane.rank for lane in trace.lanes if lane.device == device} - {NONE}
+    return max(told) if told else None
+
+
+def _base(trace: Trace, start_ns: int) -> int | None:
+    base = trace.meta.get("base_time_ns")
+    if isinstance(base, int):
+        return base
+    return 0 if start_ns > _SINCE_1970_NS else None

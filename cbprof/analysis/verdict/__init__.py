@@ -1,0 +1,1 @@
+"""What bounds a run, how well host and device overlap, and what users of the model notice."""

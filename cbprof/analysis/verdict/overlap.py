@@ -1,0 +1,87 @@
+"""How well host and device overlap: what was hidden of what could be, and how early the next batch was queued.
+
+::
+
+    device  | compute N                       | compute N+1
+    host    | wait N-1 | update | ... | launch N+1 |   wait N
+              hidden:   =========================
+                                                   <---------> launch lead of N+1
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from cbprof.analysis.accounting.phases import nearest_rank
+from cbprof.analysis.accounting.states import StateTotals
+from cbprof.analysis.accounting.steps import StepTimes
+from cbprof.analysis.accounting.window import ONE_OFF
+from cbprof.trace import NONE, Trace
+
+CAPTURE = ONE_OFF[0]
+
+
+class LaunchLead(NamedTuple):
+    """How long before compute N ended the launch of the next compute was over, over the steps where both are known.
+
+    Negative where the device ran dry first. ``n_late`` counts the steps without any lead (<= 0). This is what answers
+    "async is on, but nothing overlaps".
+    """
+
+    n_steps: int
+    n_late: int
+    p1_ns: int
+    p50_ns: int
+
+    @property
+    def late_pct(self) -> float:
+        return 100 * self.n_late / self.n_steps
+
+
+@dataclass(frozen=True, slots=True)
+class Overlap:
+    """How well host and device overlap in a window.
+
+    ``hidden_ns``: host work done while the device was active. ``hideable_ns``: the most that could have been, which is
+    all the host's work or all the device's, whichever is less. ``graph_coverage_pct``: the share of steps that replayed
+    a graph; None where the trace does not say.
+    """
+
+    hidden_ns: int
+    hideable_ns: int
+    launch_lead: LaunchLead | None
+    graph_coverage_pct: float | None
+
+    @property
+    def efficiency_pct(self) -> float | None:
+        """100 x hidden / hideable; None where there was nothing to hide."""
+        return 100 * self.hidden_ns / self.hideable_ns if self.hideable_ns else None
+
+
+def overlap(trace: Trace, states: StateTotals, steps: StepTimes) -> Overlap:
+    """The overlap of one device in a window, from its states and steps there."""
+    cpu, gpu = states.overlap + states.cpu_only, states.overlap + states.gpu_only
+    return Overlap(states.overlap, min(cpu, gpu), launch_lead(steps), _graph_coverage_pct(trace, steps))
+
+
+def launch_lead(steps: StepTimes) -> LaunchLead | None:
+    """The launch leads of all steps but the first, whose launch follows no compute; None if none is known."""
+    in_time = np.argsort(steps.start_ns, kind="stable")
+    launched = steps.launched_ns[in_time][1:]
+    lead = np.sort((steps.end_ns[in_time][:-1] - launched)[launched != NONE])
+    if not len(lead):
+        return None
+    return LaunchLead(len(lead), int((lead <= 0).sum()), nearest_rank(lead, 1), nearest_rank(lead, 50))
+
+
+def _graph_coverage_pct(trace: Trace, steps: StepTimes) -> float | None:
+    """A step with a ``capture`` span is not a replay. What says that the others are: such a span, or the run itself."""
+    captures = ~trace.on_device & np.isin(trace.name_id, [i for i, name in enumerate(trace.names) if name == CAPTURE])
+    uses_graphs = trace.meta.get("cuda_graphs", True if captures.any() else None)
+    if not isinstance(uses_graphs, bool) or not len(steps):
+        return None
+    captured = int(np.isin(steps.step, trace.step[captures]).sum())
+    return 100 * (len(steps) - captured) / len(steps) if uses_graphs else 0.0
