@@ -107,25 +107,25 @@ class Recording:
     def plot(self, other: Recording | None = None) -> TimelineView:
         """The interactive timeline; of ``other`` below it, on the same time axis."""
         from cbprof.render.notebook import TimelineView
-        from cbprof.render.timeline import timeline_html
+        from cbprof.render.web.timeline import timeline_html
 
         return TimelineView(timeline_html(self.trace, other=other.trace if other else None))
 
     def plot_gaps(self) -> Figure:
         """Idle time by the length of the gap it lies in, and by what the GPU waited for (plotly)."""
-        from cbprof.render.charts import gap_chart
+        from cbprof.render.charts.run import gap_chart
 
         return gap_chart(self.trace)
 
     def plot_steps(self) -> Figure:
         """Host phases and device time of each step, with max(CPU, GPU), which no order of work can beat (plotly)."""
-        from cbprof.render.step_charts import steps_chart
+        from cbprof.render.charts.steps import steps_chart
 
         return steps_chart(self.trace)
 
     def plot_idle(self) -> Figure:
         """Idle time as a share, over time and over context length (plotly)."""
-        from cbprof.render.charts import idle_chart
+        from cbprof.render.charts.run import idle_chart
 
         return idle_chart(self.trace)
 

@@ -23,7 +23,7 @@ import numpy as np
 import typer
 from bench_analysis import generated
 
-from cbprof.render.timeline import write_timeline
+from cbprof.render.web.timeline import write_timeline
 from cbprof.trace import Trace
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.terminal_theme import MONOKAI
 
 from cbprof.formats import load
-from cbprof.render.terminal import terminal_plot
+from cbprof.render.terminal.pictures import terminal_plot
 
 
 def terminal_picture(

@@ -13,9 +13,9 @@ from trace_samples import traces
 from cbprof.analysis.predict.predict import predict
 from cbprof.analysis.summary import summarize
 from cbprof.api import Recording
-from cbprof.render.chart_style import as_text
-from cbprof.render.charts import gap_chart, idle_chart, run_chart, states_chart
-from cbprof.render.step_charts import BINS, prediction_chart, steps_chart
+from cbprof.render.charts.run import gap_chart, idle_chart, run_chart, states_chart
+from cbprof.render.charts.steps import BINS, prediction_chart, steps_chart
+from cbprof.render.charts.style import as_text
 from cbprof.trace import Trace, TraceBuilder
 
 CHARTS = (run_chart, gap_chart, idle_chart, steps_chart)

@@ -15,7 +15,7 @@ from cbprof.cli.check_config import find_limits
 from cbprof.cli.main import app
 from cbprof.errors import UsageError
 from cbprof.formats import save
-from cbprof.render.ci import github_annotation, junit_xml, write_junit
+from cbprof.render.tables.ci import github_annotation, junit_xml, write_junit
 from cbprof.trace import Kind, Lane, Trace
 
 MS = 10**6

@@ -14,8 +14,8 @@ from cbprof.analysis.summary import summarize
 from cbprof.cli.main import app
 from cbprof.errors import UsageError
 from cbprof.formats import save
-from cbprof.render.csv_tables import write_csv
 from cbprof.render.sheet import Sheet
+from cbprof.render.tables.csv_files import write_csv
 from cbprof.trace import Kind, RequestEvent, Trace, TraceBuilder
 
 MS = 10**6

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from cbprof.analysis.accounting.intervals import Intervals, union
 from cbprof.analysis.accounting.states import States
 from cbprof.analysis.accounting.window import Window
-from cbprof.render.coverage import bin_edges, coverage, covered_before
+from cbprof.render.picture.coverage import bin_edges, coverage, covered_before
 
 spans = st.lists(st.tuples(st.integers(0, 120), st.integers(0, 30)), max_size=12)
 

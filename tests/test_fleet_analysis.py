@@ -24,11 +24,11 @@ from cbprof.analysis.ranks.rank import BINS, FleetRank, bin_edges
 from cbprof.analysis.ranks.report import ExaminedFile, FleetReport, report_fleet
 from cbprof.analysis.ranks.step_profile import StepProfile
 from cbprof.analysis.ranks.waits import step_waits
-from cbprof.render.fleet_csv import write_fleet_csv
-from cbprof.render.fleet_heat import RAMP, HeatStrips, heat_png, lines
-from cbprof.render.fleet_page import fleet_html
-from cbprof.render.fleet_terminal import fleet_terminal
-from cbprof.render.fleet_words import sentences, whose
+from cbprof.render.picture.ranks_heat import RAMP, HeatStrips, heat_png, lines
+from cbprof.render.tables.ranks_csv import write_fleet_csv
+from cbprof.render.terminal.ranks import fleet_terminal
+from cbprof.render.web.ranks_page import fleet_html
+from cbprof.render.words.ranks import sentences, whose
 from cbprof.trace import Kind, Lane, TraceBuilder
 
 NOTHING = np.zeros(0, dtype=np.int64)

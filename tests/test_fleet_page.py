@@ -7,7 +7,7 @@ from pathlib import Path
 from browsing import IN_A_BROWSER, Visit
 from fleet_samples import small_report
 
-from cbprof.render.fleet_page import fleet_html
+from cbprof.render.web.ranks_page import fleet_html
 
 pytestmark = IN_A_BROWSER
 

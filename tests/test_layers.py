@@ -119,7 +119,7 @@ def test_files_stay_short_enough_to_read(path: Path) -> None:
         ("cbprof, cbprof.cli.main", {"numpy", "torch", "transformers", "pandas", "plotly", "msgspec"}),
         # What `cbprof run` needs: a GPU server has no more than torch, transformers, rich and typer.
         (
-            "cbprof.record.session, cbprof.formats, cbprof.analysis.summary, cbprof.render.table",
+            "cbprof.record.session, cbprof.formats, cbprof.analysis.summary, cbprof.render.tables.summary",
             {"torch", "pandas", "plotly", "msgspec", "matplotlib"},
         ),
     ],

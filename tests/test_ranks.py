@@ -20,7 +20,7 @@ from cbprof.cli import ranks as cli_ranks
 from cbprof.cli.main import app
 from cbprof.errors import DataError, UsageError
 from cbprof.formats import save
-from cbprof.render.ranks_table import ranks_table
+from cbprof.render.tables.one_folder import ranks_table
 from cbprof.trace import Kind, Lane, TraceBuilder
 
 SHARED = Path(__file__).parents[1].parent / "shared"

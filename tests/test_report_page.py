@@ -14,9 +14,9 @@ from trace_samples import traces
 
 from cbprof.errors import CbprofError, DataError
 from cbprof.formats import load
-from cbprof.render.report_page import report_html, write_report
-from cbprof.render.report_words import gist
-from cbprof.render.reported import reported
+from cbprof.render.web.report_page import report_html, write_report
+from cbprof.render.words.findings import reported
+from cbprof.render.words.report import gist
 from cbprof.trace import Trace, TraceBuilder
 
 REAL = Path(__file__).parents[1].parent / "shared" / "traces" / "h200_transformers"

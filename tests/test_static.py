@@ -17,8 +17,8 @@ from trace_samples import traces
 
 from cbprof.errors import CbprofError, UsageError
 from cbprof.formats import load
-from cbprof.render.static import DPI, FORMATS, STYLE, parse_width, static_figure, static_image, write_static
-from cbprof.render.static_panels import HATCHES, raster_image
+from cbprof.render.static.figure import DPI, FORMATS, STYLE, parse_width, static_figure, static_image, write_static
+from cbprof.render.static.panels import HATCHES, raster_image
 from cbprof.render.theme import STATES
 from cbprof.trace import Trace, TraceBuilder
 

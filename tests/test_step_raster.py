@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from timeline_samples import MS, steady_trace
 
-from cbprof.render.scene import scene
-from cbprof.render.step_raster import step_raster, usual_length
+from cbprof.render.picture.scene import scene
+from cbprof.render.picture.step_raster import step_raster, usual_length
 from cbprof.trace import Kind, Lane, TraceBuilder
 
 lengths = st.tuples(st.integers(0, 9), st.integers(1, 30), st.integers(0, 20))

@@ -14,8 +14,8 @@ from cbprof.analysis.accounting.states import StateTotals
 from cbprof.analysis.summary import Summary, summarize
 from cbprof.render.evidence import in_a_sentence
 from cbprof.render.numbers import count, duration, percent, rate, ratio, short_percent
-from cbprof.render.statebar import cells_of
-from cbprof.render.table import comparison_table, summary_table
+from cbprof.render.tables.statebar import cells_of
+from cbprof.render.tables.summary import comparison_table, summary_table
 from cbprof.render.theme import STATES
 from cbprof.trace import Kind, TraceBuilder
 

@@ -20,10 +20,10 @@ from cbprof.analysis.accounting.states import States
 from cbprof.analysis.accounting.window import Window
 from cbprof.formats import load
 from cbprof.render.axis import ticks
-from cbprof.render.coverage import coverage
-from cbprof.render.levels import MOST_OWED, stacked_levels
-from cbprof.render.strip import GUTTER
-from cbprof.render.terminal import run_strips, terminal_plot
+from cbprof.render.picture.coverage import coverage
+from cbprof.render.picture.levels import MOST_OWED, stacked_levels
+from cbprof.render.terminal.pictures import run_strips, terminal_plot
+from cbprof.render.terminal.strip import GUTTER
 from cbprof.render.theme import STATES
 from cbprof.trace import Trace, TraceBuilder
 

@@ -12,10 +12,10 @@ from timeline_samples import HOSTILE_NAMES, MS, hostile_trace, steady_trace, two
 
 from cbprof.analysis.summary import summarize
 from cbprof.formats import load
-from cbprof.render.page import fill, viewer_parts
-from cbprof.render.scene import scene
+from cbprof.render.picture.scene import scene
 from cbprof.render.theme import STATES
-from cbprof.render.timeline import timeline_html
+from cbprof.render.web.page import fill, viewer_parts
+from cbprof.render.web.timeline import timeline_html
 from cbprof.trace import Kind, Lane, Trace, TraceBuilder
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")

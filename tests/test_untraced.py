@@ -15,14 +15,14 @@ from cbprof.analysis.accounting.blame import Cause
 from cbprof.analysis.report import to_json
 from cbprof.analysis.summary import summarize
 from cbprof.formats import load
-from cbprof.render.charts import states_chart
-from cbprof.render.fleet_words import in_words
-from cbprof.render.scene import scene
-from cbprof.render.sheets import gap_lengths
-from cbprof.render.static_panels import legend_lines
-from cbprof.render.table import summary_table
-from cbprof.render.terminal import terminal_plot
-from cbprof.render.timeline import timeline_html
+from cbprof.render.charts.run import states_chart
+from cbprof.render.picture.scene import scene
+from cbprof.render.static.panels import legend_lines
+from cbprof.render.tables.summary import summary_table
+from cbprof.render.tables.summary_sheets import gap_lengths
+from cbprof.render.terminal.pictures import terminal_plot
+from cbprof.render.web.timeline import timeline_html
+from cbprof.render.words.ranks import in_words
 from cbprof.trace import Trace
 
 LAUNCHED = (call(0, 10, "cudaLaunchKernel", 1), kernel(0, 500, correlation=1), kernel(990, 10))

@@ -8,10 +8,10 @@ import pytest
 from test_timeline import unpack
 from timeline_samples import MS, long_trace, steady_trace
 
-from cbprof.render import viewer_coarse
-from cbprof.render.scene import Scene, lane_order, scene
-from cbprof.render.viewer_coarse import coarse_document, stretches
-from cbprof.render.viewer_data import run_document
+from cbprof.render.picture.scene import Scene, lane_order, scene
+from cbprof.render.web import viewer_coarse
+from cbprof.render.web.viewer_coarse import coarse_document, stretches
+from cbprof.render.web.viewer_data import run_document
 
 MOST, OPENING = 7000, 25_000 * MS
 

@@ -75,11 +75,11 @@ def check(
         )
     results = check_trace(read_trace(trace, no_cache=no_cache), limits, steps=parse_steps(steps))
     if junit is not None:
-        from cbprof.render.ci import write_junit
+        from cbprof.render.tables.ci import write_junit
 
         write_junit(results, str(trace), junit)
     if layout is CheckFormat.github:
-        from cbprof.render.ci import github_annotation
+        from cbprof.render.tables.ci import github_annotation
 
         for result in results:
             typer.echo(github_annotation(result, str(trace)))

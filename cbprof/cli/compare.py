@@ -55,11 +55,11 @@ def compare(
         results = [limit._asdict() for limit in limits]
         typer.echo(dumps(found.to_json() | {"files": names, "fail_if": results}, indent=1))
     elif layout is Format.md:
-        from cbprof.render.compare import as_markdown
+        from cbprof.render.tables.compare import as_markdown
 
         typer.echo(as_markdown(found, names, limits))
     else:
-        from cbprof.render.compare import print_comparison
+        from cbprof.render.tables.compare import print_comparison
 
         print_comparison(found, names, limits)
     raise typer.Exit(int(not all(limit.passed for limit in limits)))

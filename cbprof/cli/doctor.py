@@ -44,7 +44,7 @@ def doctor(
     else:
         from rich.console import Console
 
-        from cbprof.render.health_table import health_table
+        from cbprof.render.tables.health import health_table
 
         Console().print(health_table(loaded, health, title=str(trace)))
     raise typer.Exit(int(not health.reliable))

@@ -75,12 +75,12 @@ def fleet(
     files = find_files(paths)
     report = _run(files, scheduler=scheduler, workers=workers, memory=memory, out=out, quiet=quiet)
     if csv is not None:
-        from cbprof.render.fleet_csv import write_fleet_csv
+        from cbprof.render.tables.ranks_csv import write_fleet_csv
 
         write_fleet_csv(report, csv)
         typer.echo(f"wrote {csv}", err=True)
     if output is not None:
-        from cbprof.render.fleet_page import write_fleet_page
+        from cbprof.render.web.ranks_page import write_fleet_page
 
         write_fleet_page(report, output)
         typer.echo(f"wrote {output}", err=True)
@@ -122,7 +122,7 @@ def _print(report: FleetReport, *, json: bool) -> None:
         return
     from rich.console import Console
 
-    from cbprof.render.fleet_terminal import fleet_terminal
+    from cbprof.render.terminal.ranks import fleet_terminal
 
     Console().print(fleet_terminal(report))
 

@@ -37,7 +37,7 @@ def hazards(
     else:
         from rich.console import Console
 
-        from cbprof.render.hazard_table import hazard_table
+        from cbprof.render.tables.hazards import hazard_table
 
         Console().print(hazard_table(found, title=str(trace), mode=loaded.mode))
     raise typer.Exit(int(found.found))

@@ -58,11 +58,11 @@ def plot(
         raise UsageError("--width is for images: give -o a name that ends in .png, .svg or .pdf")
     loaded = [read_trace(trace, no_cache=no_cache) for trace in traces]
     if term:
-        from cbprof.render.terminal import print_plot
+        from cbprof.render.terminal.pictures import print_plot
 
         print_plot(loaded)
     elif suffix in IMAGES:
-        from cbprof.render.static import DEFAULT_WIDTH, parse_width, write_static
+        from cbprof.render.static.figure import DEFAULT_WIDTH, parse_width, write_static
 
         write_static(loaded, picture, width_in=DEFAULT_WIDTH if width is None else parse_width(width))
         typer.echo(f"wrote {picture}")
@@ -71,7 +71,7 @@ def plot(
 
 
 def _write_page(traces: list[Trace], page: Path, *, open_page: bool) -> None:
-    from cbprof.render.timeline import write_timeline
+    from cbprof.render.web.timeline import write_timeline
 
     write_timeline(traces[0], page, other=traces[1] if len(traces) > 1 else None)
     typer.echo(f"wrote {page}")

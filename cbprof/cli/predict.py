@@ -74,7 +74,7 @@ def _print_table(measured: Trace, prediction: Prediction, *, title: str) -> None
 
     from cbprof.analysis.predict.predict import predict as predict_trace
     from cbprof.analysis.summary import summarize
-    from cbprof.render.predict_table import Case, predict_table
+    from cbprof.render.tables.predict import Case, predict_table
 
     name = "predicted async" if prediction.measured_mode != "async" else "replayed"
     if prediction.what_if.changes_nothing:

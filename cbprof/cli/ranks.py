@@ -71,7 +71,7 @@ def report_ranks(
     else:
         from rich.console import Console
 
-        from cbprof.render.ranks_table import ranks_table
+        from cbprof.render.tables.one_folder import ranks_table
 
         Console().print(ranks_table(report, title=str(whole_folders[0]) if whole_folders else None))
 

@@ -110,7 +110,7 @@ def report(
         return
     summary = figures(read_trace(trace, no_cache=no_cache))
     if csv is not None:
-        from cbprof.render.csv_tables import write_csv
+        from cbprof.render.tables.csv_files import write_csv
 
         typer.echo("wrote {} {}".format(*write_csv(summary, csv)), err=True)
     if json:
@@ -120,17 +120,17 @@ def report(
 
         typer.echo(dumps(to_json(summary, file=str(trace), gaps=gaps.value), indent=1))
     elif layout is Format.md:
-        from cbprof.render.sheets import as_markdown
+        from cbprof.render.tables.summary_sheets import as_markdown
 
         typer.echo(as_markdown(summary, str(trace), full=full))
     else:
-        from cbprof.render.details import print_report
+        from cbprof.render.tables.report import print_report
 
         print_report(summary, str(trace), full=full)
 
 
 def _write_page(traces: list[Path], page: Path, *, no_cache: bool) -> None:
-    from cbprof.render.report_page import write_report
+    from cbprof.render.web.report_page import write_report
 
     if page.suffix.lower() not in {".html", ".htm"}:
         raise UsageError(f"{page}: the report is a page: choose a name that ends in .html")

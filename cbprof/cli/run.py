@@ -207,8 +207,8 @@ def _conclude(runs: list[RecordedRun]) -> int:
 
     from cbprof.analysis.summary import summarize
     from cbprof.formats import load
-    from cbprof.render.table import comparison_table, summary_table
-    from cbprof.render.terminal import run_strips
+    from cbprof.render.tables.summary import comparison_table, summary_table
+    from cbprof.render.terminal.pictures import run_strips
 
     console = Console()
     traces = [load(run.path) for run in runs]

@@ -14,7 +14,7 @@ from cbprof.lab.catalog import lesson
 from cbprof.lab.chart import svg
 from cbprof.lab.finding import Finding, Table
 from cbprof.lab.terminal import verdict
-from cbprof.render.timeline import timeline_html
+from cbprof.render.web.timeline import timeline_html
 from cbprof.render.whole_file import write_whole
 
 PAGE = "index.html"

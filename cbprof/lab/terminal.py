@@ -8,7 +8,7 @@ from rich.text import Text
 
 from cbprof.lab.finding import Finding, Table
 from cbprof.render.panel import HEADER, LABEL
-from cbprof.render.terminal import terminal_plot
+from cbprof.render.terminal.pictures import terminal_plot
 
 
 def shown(finding: Finding, *, picture: bool = True) -> RenderableType:

@@ -1,0 +1,1 @@
+"""Charts of a run as plotly figures, for notebooks and for the report page."""

@@ -1,0 +1,1 @@
+"""What every picture starts from, whatever draws it: states, coverage, lanes, in one geometry."""

@@ -1,0 +1,1 @@
+"""Pictures for paper: PNG, SVG and PDF."""

@@ -1,0 +1,120 @@
+"""How a comparison reads: is it the same workload, what changed, and how sure that is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rich.console import Console, Group, RenderableType
+from rich.text import Text
+
+from cbprof.analysis.gate.bootstrap import CONFIDENCE_PCT, Ratio
+from cbprof.analysis.gate.compare import Comparison
+from cbprof.analysis.gate.limits import LimitResult
+from cbprof.analysis.summary import Summary
+from cbprof.render.numbers import UNKNOWN, count, duration, percent, rate, ratio
+from cbprof.render.panel import framed, plain
+from cbprof.render.sheet import Sheet
+from cbprof.render.tables.summary import comparison_table
+
+Names = tuple[str, str]
+
+
+def print_comparison(found: Comparison, names: Names, limits: Sequence[LimitResult]) -> None:
+    """The two runs side by side, the change with its interval, the phases, and the limits."""
+    console = Console()
+    console.print(comparison_table(found.before, found.after))
+    parts: list[RenderableType] = [Text(workload_line(found))]
+    for sheet in (differences(found), ratios(found), phases(found)):
+        if sheet.rows:
+            parts += ["", sheet.to_rich()]
+    console.print(framed(Group(*parts), [" and ".join(plain(name) for name in names)], None))
+    for limit in limits:
+        console.print(Text(str(limit)))
+
+
+def as_markdown(found: Comparison, names: Names, limits: Sequence[LimitResult]) -> str:
+    """The same for a pull request."""
+    sheets = [figures(found, names), ratios(found), differences(found), phases(found)]
+    if limits:
+        rows = [("ok" if limit.passed else "FAIL", limit.name, limit.text) for limit in limits]
+        sheets.append(Sheet(("result", "limit", "found"), rows))
+    return "\n".join(sheet.to_markdown() for sheet in sheets if sheet.rows)
+
+
+def workload_line(found: Comparison) -> str:
+    return {
+        True: "the same workload",
+        False: "NOT the same workload: the times below do not answer one question",
+        None: "a trace does not say what it served: whether the workloads are the same is unknown",
+    }[found.same_workload]
+
+
+def figures(found: Comparison, names: Names) -> Sheet:
+    rows = [
+        (label, *values)
+        for label, *values in zip(
+            ("wall time", "tokens/s", "steps", "time per step", "GPU idle", "longest gap"),
+            _figures(found.before),
+            _figures(found.after),
+            strict=True,
+        )
+    ]
+    return Sheet(("", *names), rows, "", (workload_line(found), *_gist(found)))
+
+
+def _figures(summary: Summary) -> Iterator[str]:
+    device = summary.most_idle
+    yield duration(summary.wall_ns or None)
+    yield rate(summary.tokens_per_s)
+    yield count(summary.n_steps)
+    yield duration(summary.wall_ns / summary.n_steps if summary.n_steps else None)
+    yield percent(device.idle_pct if device else None)
+    yield duration(device.gaps.longest_ns if device and device.idle_ns is not None else None)
+
+
+def _gist(found: Comparison) -> Iterator[str]:
+    if found.slower is not None:
+        unit = "token" if found.per_token is not None else "step"
+        yield f"Time per {unit}: {interval(found.slower)} of before."
+
+
+def ratios(found: Comparison) -> Sheet:
+    """After / before, with the interval that the variation along the runs gives."""
+    rows = [("time per token", interval(found.per_token))] if found.per_token else []
+    if found.per_step:
+        rows.append((f"time per step, {count(found.n_aligned)} steps that both have", interval(found.per_step)))
+    if found.idle_pp is not None:
+        rows.append(("idle share", f"{found.idle_pp:+.2f} pp"))
+    return Sheet((f"after / before, {CONFIDENCE_PCT} % interval", "change"), rows)
+
+
+def interval(found: Ratio) -> str:
+    if found.low is None or found.high is None:
+        return f"{ratio(found.value)} (too few steps for an interval)"
+    return f"{ratio(found.value)} [{ratio(found.low)}, {ratio(found.high)}]"
+
+
+def differences(found: Comparison) -> Sheet:
+    """What the metadata of the traces says differently."""
+    rows = [(each.key, _stated(each.before), _stated(each.after)) for each in found.differences]
+    return Sheet(("differs", "before", "after"), rows)
+
+
+def _stated(value: object) -> str:
+    text = "not stated" if value is None else str(value)
+    return text if len(text) <= 24 else f"{text[:21]}..."
+
+
+def phases(found: Comparison) -> Sheet:
+    """Host time per step by phase, and how much of it the GPU waited through."""
+    rows = [
+        (
+            f"{change.name} (waiting)" if change.waiting else change.name,
+            duration(change.before_ns),
+            duration(change.after_ns),
+            ratio(change.ratio) if change.ratio is not None else UNKNOWN,
+            f"{duration(change.before_exposed_ns)} to {duration(change.after_exposed_ns)}",
+        )
+        for change in found.phases
+    ]
+    return Sheet(("host phase, per step", "before", "after", "ratio", "exposed"), rows)

@@ -1,0 +1,128 @@
+"""What a terminal shows of a prediction: the measured run, the predicted one, and one with changes, side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from cbprof.analysis.predict.predict import Prediction
+from cbprof.analysis.predict.whatif import WhatIf
+from cbprof.analysis.summary import Summary
+from cbprof.render.evidence import in_short
+from cbprof.render.numbers import count, duration, percent, rate, ratio
+from cbprof.render.panel import HEADER, LABEL, framed, plain
+from cbprof.render.sheet import Sheet
+from cbprof.render.tables.statebar import StateBar, StateLegend
+from cbprof.render.tables.summary import TOP_CAUSES, causes_in_words
+
+
+class Case(NamedTuple):
+    """A prediction, the summary of its trace, and what its column is called."""
+
+    name: str
+    prediction: Prediction
+    summary: Summary
+
+
+def predict_table(measured: Summary, cases: Sequence[Case], *, title: str | None = None) -> RenderableType:
+    """The figures of at least one prediction beside those of the run that it was made from. ``title``: its file."""
+    last = cases[-1]
+    parts: list[RenderableType] = [_figures(measured, cases).to_rich(), "", _bars(measured, cases)]
+    if last.summary.most_idle is not None:
+        parts += [StateLegend(last.summary.most_idle.traced), ""]
+    if (still := _still_waited_for(last)) is not None:
+        parts += [still.to_rich(), ""]
+    return framed(
+        Group(*parts, *_conclusions(measured, last)),
+        [f"prediction from {title}" if title else "prediction", measured.device_name],
+        measured.engine,
+    )
+
+
+def _figures(measured: Summary, cases: Sequence[Case]) -> Sheet:
+    first = cases[0].prediction
+    steps = max(1, first.n_steps)
+    rows = (
+        ("wall time", duration(first.measured_wall_ns), *(duration(c.prediction.predicted_wall_ns) for c in cases)),
+        (
+            "time per step",
+            duration(first.measured_wall_ns / steps),
+            *(duration(c.prediction.predicted_wall_ns / steps) for c in cases),
+        ),
+        ("tokens/s", rate(measured.tokens_per_s), *(rate(c.summary.tokens_per_s) for c in cases)),
+        ("GPU idle", percent(first.measured_idle_pct), *(percent(c.prediction.predicted_idle_pct) for c in cases)),
+        *_without_captures(measured, cases),
+        ("as fast", "", *(ratio(c.prediction.speedup) for c in cases)),
+        ("steps held up by the host", "", *(count(len(c.prediction.host_bound_steps)) for c in cases)),
+    )
+    return Sheet(("", f"measured {first.measured_mode or 'run'}", *(case.name for case in cases)), rows)
+
+
+def _without_captures(measured: Summary, cases: Sequence[Case]) -> Iterator[tuple[str, ...]]:
+    """Idle time apart from what graph captures cost, where there are any."""
+    if any(case.prediction.one_off_ns for case in cases):
+        devices = [summary.most_idle for summary in (measured, *(case.summary for case in cases))]
+        idle = (None if device is None else device.idle_pct_excl_one_off for device in devices)
+        yield ("  captures apart", *(percent(share) for share in idle))
+
+
+def _bars(measured: Summary, cases: Sequence[Case]) -> Table:
+    """The states on one scale of time. The legend below gives the shares of the last."""
+    named = [("measured", measured), *((case.name, case.summary) for case in cases)]
+    longest = max(*(summary.wall_ns for _, summary in named), 1)
+    grid = Table.grid(padding=(0, 2), expand=True)
+    grid.add_column(no_wrap=True)
+    grid.add_column(ratio=1)
+    for name, summary in named:
+        if summary.most_idle is not None:
+            grid.add_row(Text(name, LABEL), StateBar(summary.most_idle.traced, summary.wall_ns / longest))
+    return grid
+
+
+def _still_waited_for(case: Case) -> Sheet | None:
+    device, steps = case.summary.most_idle, max(1, case.prediction.n_steps)
+    if device is None or not device.gaps.total_ns:
+        return None
+    rows = [
+        (name, duration(ns / steps), duration(ns), percent(100 * ns / device.gaps.total_ns))
+        for name, ns in list(causes_in_words(device.blame).items())[:TOP_CAUSES]
+    ]
+    return Sheet(("the GPU would still wait for", "per step", "in all", "of idle"), rows)
+
+
+def _conclusions(measured: Summary, case: Case) -> list[Text]:
+    prediction = case.prediction
+    lines = []
+    if not prediction.what_if.changes_nothing:
+        lines.append(Text.assemble(("what if      ", LABEL), plain(in_words(prediction.what_if))))
+    bound = prediction.measured_wall_ns / prediction.ceiling_ns if prediction.ceiling_ns else None
+    lines.append(
+        Text.assemble(
+            ("ceiling      ", LABEL),
+            f"{duration(prediction.ceiling_ns)} if the GPU never waited: ",
+            (f"at most {ratio(bound)} as fast", HEADER),
+        )
+    )
+    if prediction.one_off_ns:
+        lines.append(
+            Text.assemble(
+                ("once         ", LABEL), f"{duration(prediction.one_off_ns)} of graph captures, for every slot"
+            )
+        )
+    lines.append(Text.assemble(("predicted by ", LABEL), "replaying the measured durations in the async order"))
+    lines.append(Text.assemble(("measured by  ", LABEL), plain(in_short(measured.evidence, measured.device_name))))
+    return lines + [Text(f"! {plain(note)}", style="yellow") for note in (*measured.warnings, *prediction.notes)]
+
+
+def in_words(what_if: WhatIf) -> str:
+    """The changes, such as ``a GPU 2x as fast, schedule x 0.5, without detokenize``."""
+    parts = [f"{what_if.slots} slots"] if what_if.slots != WhatIf().slots else []
+    if what_if.gpu_speed != 1:
+        parts.append(f"a GPU {what_if.gpu_speed:g}x as fast")
+    parts += [f"{name} x {factor:g}" for name, factor in what_if.scale.items() if factor]
+    parts += [f"without {name}" for name, factor in what_if.scale.items() if not factor]
+    return ", ".join(parts) or "nothing changed but the order"

@@ -1,0 +1,103 @@
+"""The tables of a fleet, the same for a terminal and a page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from cbprof.analysis.ranks.report import FleetReport, Job
+from cbprof.render.numbers import count, duration, percent, ratio
+from cbprof.render.sheet import Sheet
+from cbprof.render.words.ranks import A_UNIT, in_words, job_name, reasons, whose
+
+MOST_ROWS = 12
+MOST_FAILED = 10
+MOST_LATE, MOST_OFF = 8, 4
+
+
+def ranks_sheet(report: FleetReport, most: int = MOST_ROWS) -> Sheet:
+    """The ranks, or if there are too many the most idle of them."""
+    rows = [row for row in range(len(report.rows)) if report.rows[row].rank.idle_ns is not None]
+    chosen = rows
+    notes: tuple[str, ...] = ()
+    if len(rows) > most:
+        by_idle = sorted(rows, key=lambda row: -(report.rows[row].rank.idle_pct or 0))
+        chosen, notes = by_idle[:most], (f"the {most} most idle of {count(len(rows))}; --csv has all",)
+    return Sheet(
+        ("rank", "idle", "longest gap", "own time", "collectives", "largest cause"),
+        [_rank(report, row) for row in chosen],
+        "",
+        (*notes, f"own time: {A_UNIT[report.unit]}, without collectives that nothing covered"),
+    )
+
+
+def _rank(report: FleetReport, row: int) -> tuple[str, ...]:
+    rank = report.rows[row].rank
+    cause = max(rank.causes, key=rank.causes.__getitem__, default="-")
+    own = duration(round(report.own_ns(row)))
+    alone = percent(100 * rank.comm_ns / max(1, rank.window_ns))
+    return whose(report, row), percent(rank.idle_pct), duration(rank.longest_gap_ns), own, alone, in_words(cause)[:28]
+
+
+def slow_sheet(report: FleetReport) -> Sheet:
+    """The slowest ranks and why."""
+    rows = [
+        (whose(report, slow.row), duration(round(slow.own_ns)), ratio(slow.times), reasons(report, slow))
+        for slow in report.slow
+    ]
+    return Sheet(("slowest", "own time", "/ median", "why"), rows)
+
+
+def waits_sheet(report: FleetReport, job: Job) -> Sheet:
+    """The steps of a job that one rank holds up."""
+    assert job.waits is not None
+    rows = [
+        (
+            count(slow.first) if slow.first == slow.last else f"{count(slow.first)} to {count(slow.last)}",
+            whose(report, job.rows[slow.row]),
+            duration(slow.own_ns),
+            duration(slow.median_ns),
+            duration(slow.alone_ns),
+        )
+        for slow in job.waits.slow
+    ]
+    return Sheet(("steps", "slowest rank", "takes", "median", "alone"), rows, f"slowest steps of {job_name(job)}")
+
+
+def skew_sheet(report: FleetReport, job: Job) -> Sheet:
+    """Who comes late to the collectives of a job, the latest first, and then whose clock is off most."""
+    assert job.skew is not None
+    skew, ranks = job.skew, range(len(job.rows))
+    latest = sorted(ranks, key=lambda index: -skew.late_ns[index])[:MOST_LATE]
+    furthest = sorted(ranks, key=lambda index: -abs(skew.clocks[index].offset_ns))[:MOST_OFF]
+    order = dict.fromkeys((*latest, *furthest))
+    rows = [
+        (
+            whose(report, job.rows[index]),
+            duration(round(skew.late_ns[index])),
+            f"{count(skew.n_last[index])} of {count(skew.n_matched)}",
+            signed(skew.clocks[index].offset_ns),
+            "unknown" if (drift := skew.clocks[index].drift) is None else f"{signed(drift * 1e9)}/s",
+        )
+        for index in order
+    ]
+    return Sheet(("rank", "late", "last in", "clock ahead", "drift"), rows, f"collectives of {job_name(job)}")
+
+
+def failed_sheet(report: FleetReport) -> Sheet:
+    """The files without figures."""
+    rows = [(file.name, file.reason or "") for file in report.failed[:MOST_FAILED]]
+    more = len(report.failed) - len(rows)
+    return Sheet(("could not be used", "why"), rows, "", (f"and {count(more)} more; --csv has all",) if more else ())
+
+
+def signed(ns: float) -> str:
+    return f"{'-' if ns < 0 else '+'}{duration(round(abs(ns)))}"
+
+
+def job_sheets(report: FleetReport, most_jobs: int) -> Iterator[Sheet]:
+    """Of the jobs that have something to tell, those with the largest skew first."""
+    for job in sorted(report.jobs, key=lambda job: -(job.skew.start_p50_ns if job.skew else 0))[:most_jobs]:
+        if job.waits is not None and job.waits.slow:
+            yield waits_sheet(report, job)
+        if job.skew is not None:
+            yield skew_sheet(report, job)

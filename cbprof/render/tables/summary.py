@@ -1,0 +1,241 @@
+"""What a terminal shows of a summary, at the end of ``cbprof run`` and in ``cbprof report``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from cbprof.analysis.accounting.blame import Blame
+from cbprof.analysis.device import DeviceSummary
+from cbprof.analysis.summary import Summary
+from cbprof.render.numbers import UNKNOWN, count, duration, percent, rate, ratio
+from cbprof.render.panel import HEADER, LABEL, closing_lines, framed, plain
+from cbprof.render.tables.statebar import StateBar, StateLabel, StateLegend, shares_of
+from cbprof.render.theme import STATES
+
+TOP_CAUSES = 5
+MIN_WIDTH = len("async / sync")  # of a column of figures, so that those of all tables stand below each other
+IDLE = f"bold {STATES['cpu_only'].color}"
+
+
+def summary_table(summary: Summary, *, title: str | None = None) -> RenderableType:
+    """The figures of one trace. ``title``: its file."""
+    parts: list[RenderableType] = [_key_figures(summary)]
+    device = summary.most_idle
+    if len(summary.devices) > 1:
+        parts += ["", _per_device(summary)]
+    if device is not None and device.idle_ns is not None:
+        parts += ["", StateBar(device.traced), StateLegend(device.traced)]
+        if device.idle_ns:
+            parts += ["", _waited_for(summary, device), "", _ceiling(device)]
+    window = summary.window.name if summary.window and summary.window.name != "run" else None
+    parts += closing_lines([summary])
+    return framed(Group(*parts), [title, window, summary.mode, summary.device_name], summary.engine)
+
+
+def comparison_table(before: Summary, after: Summary) -> RenderableType:
+    """Two traces side by side, such as a sync and an async run of one workload."""
+    names = (plain(before.mode or "before"), plain(after.mode or "after"))
+    if names[0] == names[1]:
+        names = ("before", "after")
+    parts: list[RenderableType] = [
+        _figures_compared(before, after, names),
+        "",
+        _bars(before, after, names),
+        _states_compared(before, after),
+        "",
+    ]
+    if waited := _causes_compared(before, after, names):
+        parts += [waited, ""]
+    if gain := _gain(before, after, names):
+        parts.append(gain)
+    parts += closing_lines([before, after])
+    return framed(Group(*parts), [f"{names[0]} and {names[1]}", after.device_name], after.engine)
+
+
+def _key_figures(summary: Summary) -> Table:
+    """Time and work on the left, the device on the right."""
+    idle, active = _text_of(IDLE_PCT, summary), _text_of(ACTIVE_PCT, summary)
+    gaps = longest = UNKNOWN
+    device = summary.most_idle
+    if device is not None and device.idle_ns is not None:
+        idle, active = f"{idle}  {duration(device.idle_ns)}", f"{active}  {duration(device.ceiling_ns)}"
+        gaps, longest = count(len(device.gaps)), _longest_gap(device)
+
+    grid = Table.grid(padding=(0, 2), expand=True)
+    for _ in range(3):
+        grid.add_column(no_wrap=True)
+    grid.add_column(ratio=1)
+    for figure, label, value in (
+        (WALL, IDLE_PCT.label, Text(idle, "" if idle == UNKNOWN else IDLE)),
+        (TOKENS, ACTIVE_PCT.label, Text(active)),
+        (STEPS, "gaps", Text(gaps)),
+        (PER_STEP, "longest gap", Text(longest)),
+    ):
+        grid.add_row(Text(figure.label, LABEL), _text_of(figure, summary), Text(label, LABEL), value)
+    return grid
+
+
+def _longest_gap(device: DeviceSummary) -> str:
+    if not len(device.gaps):
+        return "none"
+    (row,) = device.gaps.longest(1).tolist()
+    step = int(device.gaps.step[row])
+    return duration(device.gaps.longest_ns) + (f", before step {step}" if step >= 0 else "")
+
+
+def _per_device(summary: Summary) -> Table:
+    grid = Table.grid(padding=(0, 3))
+    for device in summary.devices:
+        grid.add_row(Text(f"GPU {device.device}", LABEL), f"idle {percent(device.idle_pct)}")
+    return grid
+
+
+def _waited_for(summary: Summary, device: DeviceSummary) -> Table:
+    """The largest causes of idle time, per step, in all, and as shares of it."""
+    found = list(causes_in_words(device.blame).items())
+    shown, others = found[:TOP_CAUSES], found[TOP_CAUSES:]
+    if others:
+        shown.append((f"{len(others)} others" if len(others) > 1 else others[0][0], sum(ns for _, ns in others)))
+    table = _columns("the GPU waited for", "per step", "in all", "of idle")
+    for name, ns in shown:
+        per_step = duration(ns / summary.n_steps) if summary.n_steps else UNKNOWN
+        table.add_row(Text(name), per_step, duration(ns), percent(100 * ns / device.gaps.total_ns))
+    return table
+
+
+def causes_in_words(blame: Blame) -> dict[str, int]:
+    """What the device waited for, in words, with the nanoseconds of each, most first."""
+    found: dict[str, int] = {}
+    for part in blame.totals():
+        name = plain(part.in_words)
+        found[name] = found.get(name, 0) + part.ns
+    return dict(sorted(found.items(), key=lambda item: -item[1]))
+
+
+def _ceiling(device: DeviceSummary) -> Text:
+    bound = f"at most {ratio(device.speedup_bound)} as fast" if device.speedup_bound else "no bound"
+    return Text.assemble(
+        ("ceiling  ", LABEL), f"{duration(device.ceiling_ns)} if the GPU never waited: ", (bound, HEADER)
+    )
+
+
+class _Figure(NamedTuple):
+    """One figure of a summary: None where it is unknown."""
+
+    label: str
+    value: Callable[[Summary], float | None]
+    text: Callable[[float | None], str]
+    style: str = ""
+
+
+def _text_of(figure: _Figure, summary: Summary) -> str:
+    return figure.text(figure.value(summary))
+
+
+def _idle_pct(summary: Summary) -> float | None:
+    device = summary.most_idle
+    return None if device is None else device.idle_pct
+
+
+def _active_pct(summary: Summary) -> float | None:
+    idle = _idle_pct(summary)
+    return None if idle is None else 100 - idle
+
+
+def _per_step(summary: Summary) -> float | None:
+    return summary.wall_ns / summary.n_steps if summary.n_steps else None
+
+
+WALL = _Figure("wall time", lambda summary: summary.wall_ns or None, duration)
+TOKENS = _Figure("tokens/s", lambda summary: summary.tokens_per_s, rate)
+STEPS = _Figure("steps", lambda summary: summary.n_steps, lambda value: count(int(value or 0)))
+PER_STEP = _Figure("time per step", _per_step, duration)
+IDLE_PCT = _Figure("GPU idle", _idle_pct, percent, IDLE)
+ACTIVE_PCT = _Figure("GPU active", _active_pct, percent)
+
+
+def _figures_compared(before: Summary, after: Summary, names: tuple[str, str]) -> Table:
+    table = _columns("", *names, f"{names[1]} / {names[0]}")
+    for figure in (WALL, TOKENS, STEPS, PER_STEP, IDLE_PCT):
+        old, new = figure.value(before), figure.value(after)
+        change = ratio(new / old) if old and new is not None else ""
+        table.add_row(
+            Text(figure.label, "" if figure.style else LABEL),
+            figure.text(old),
+            figure.text(new),
+            change,
+            style=figure.style,
+        )
+    return table
+
+
+def _bars(before: Summary, after: Summary, names: tuple[str, str]) -> Table:
+    """The states of both on one scale of time, so that the shorter run has the shorter bar."""
+    longest = max(before.wall_ns, after.wall_ns, 1)
+    grid = Table.grid(padding=(0, 2), expand=True)
+    grid.add_column(no_wrap=True)
+    grid.add_column(ratio=1)
+    for name, summary in zip(names, (before, after), strict=True):
+        device = summary.most_idle
+        if device is not None and device.idle_ns is not None:
+            grid.add_row(Text(name, LABEL), StateBar(device.traced, summary.wall_ns / longest))
+    return grid
+
+
+def _states_compared(before: Summary, after: Summary) -> Table:
+    """The legend of the bars, with the shares of both."""
+    table = _columns("", *("",) * 3, show_header=False)
+    devices = before.most_idle, after.most_idle
+    shares = [[UNKNOWN] * len(STATES) if device is None else shares_of(device.traced) for device in devices]
+    for state, old, new in zip(STATES, *shares, strict=True):
+        table.add_row(StateLabel(state), old, new, "")
+    return table
+
+
+def _causes_compared(before: Summary, after: Summary, names: tuple[str, str]) -> Table | None:
+    """The largest causes of idle time per step, in either."""
+    per_step: list[dict[str, float]] = []
+    for summary in (before, after):
+        device = summary.most_idle
+        found = causes_in_words(device.blame) if device is not None and summary.n_steps else {}
+        per_step.append({name: ns / summary.n_steps for name, ns in found.items()})
+    old, new = per_step
+    largest = sorted({**old, **new}, key=lambda name: -max(old.get(name, 0), new.get(name, 0)))[:TOP_CAUSES]
+    if not largest:
+        return None
+    table = _columns("the GPU waited for, per step", *names, f"{names[1]} / {names[0]}")
+    for name in largest:
+        change = ratio(new.get(name, 0) / old[name]) if old.get(name) else ""
+        table.add_row(Text(name), duration(old.get(name, 0)), duration(new.get(name, 0)), change)
+    return table
+
+
+def _gain(before: Summary, after: Summary, names: tuple[str, str]) -> Text | None:
+    """What changed per token (or per step), against what could have at most."""
+    device = before.most_idle
+    if before.tokens_per_s and after.tokens_per_s:
+        gain, unit = after.tokens_per_s / before.tokens_per_s, "tokens/s"
+    elif before.n_steps and after.n_steps:
+        gain, unit = (before.wall_ns / before.n_steps) / (after.wall_ns / after.n_steps), "steps/s"
+    else:
+        return None
+    text = Text.assemble((f"{names[1]} is {ratio(gain)} as fast", HEADER), f" in {unit}")
+    if device is not None and device.speedup_bound:
+        text.append(f"; a GPU that never waits: {ratio(device.speedup_bound)}")
+    return text
+
+
+def _columns(first: str, *others: str, show_header: bool = True) -> Table:
+    """A table of names on the left and figures on the right, without rules."""
+    table = Table(
+        box=None, expand=True, padding=(0, 2, 0, 0), pad_edge=False, header_style=HEADER, show_header=show_header
+    )
+    table.add_column(first, ratio=1, overflow="fold")
+    for header in others:
+        table.add_column(Text(header), justify="right", no_wrap=True, min_width=MIN_WIDTH)
+    return table

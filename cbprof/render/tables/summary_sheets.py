@@ -1,0 +1,154 @@
+"""What a summary says, as sheets: the figures first, then what they consist of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from cbprof.analysis.accounting.phases import nearest_rank
+from cbprof.analysis.accounting.segments import Segments
+from cbprof.analysis.device import DeviceSummary
+from cbprof.analysis.summary import Summary
+from cbprof.analysis.verdict.latency import Latency
+from cbprof.analysis.verdict.verdict import SHORTENED_BY, Verdict
+from cbprof.render.evidence import step_source_in_short
+from cbprof.render.numbers import UNKNOWN, count, duration, percent, rate, ratio
+from cbprof.render.sheet import Sheet
+from cbprof.render.tables.summary import causes_in_words
+from cbprof.trace import NONE
+
+LONGEST_GAPS = 10
+
+
+def as_markdown(summary: Summary, title: str, *, full: bool) -> str:
+    """The figures and what the device waited for, and with ``full`` all that is known."""
+    sheets = [key_figures(summary, title), causes(summary), *(details(summary) if full else ())]
+    return "\n".join(sheet.to_markdown() for sheet in sheets if sheet.rows)
+
+
+def key_figures(summary: Summary, title: str = "") -> Sheet:
+    """The handful of figures that a pull request needs."""
+    device = summary.most_idle
+    idle_ns = device.idle_ns if device else None
+    per_step = summary.wall_ns / summary.n_steps if summary.n_steps else None
+    rows = [
+        ("wall time", duration(summary.wall_ns or None)),
+        ("tokens/s", rate(summary.tokens_per_s)),
+        ("steps", count(summary.n_steps)),
+        ("time per step", duration(per_step)),
+        ("GPU idle", f"{percent(device.idle_pct)}, {duration(idle_ns)}" if device and idle_ns is not None else UNKNOWN),
+        ("GPU idle, captures apart", percent(device.idle_pct_excl_one_off if device else None)),
+        ("ceiling", duration(device.ceiling_ns if device else None)),
+        ("speed-up bound", ratio(device.speedup_bound if device else None)),
+    ]
+    source = summary.step_source
+    found = (f"Steps found by {step_source_in_short(source)}.",) if source and source.searched else ()
+    notes = (summary.verdict.sentence, *shortened(summary.verdict, summary.wall_ns), *found, *summary.warnings)
+    return Sheet(("figure", "value"), rows, title, notes)
+
+
+def causes(summary: Summary) -> Sheet:
+    """What the device that waited longest waited for."""
+    device = summary.most_idle
+    found = causes_in_words(device.blame) if device else {}
+    total = sum(found.values())
+    rows = [(name, duration(ns), percent(100 * ns / total)) for name, ns in found.items()]
+    return Sheet(("cause", "in all", "of idle"), rows, "the GPU waited for")
+
+
+def details(summary: Summary) -> Iterator[Sheet]:
+    """Everything below the key figures, as far as it is known."""
+    yield phases(summary)
+    device = summary.most_idle
+    if device is not None and device.idle_ns is not None:
+        yield overlap(device)
+        yield gap_lengths(device)
+        yield segments(device.over_time, "GPU idle over time", as_time=True, origin_ns=device.window.start_ns)
+        if len(device.over_context):
+            yield segments(device.over_context, "GPU idle over context length (tokens a request)")
+    if summary.latency is not None:
+        yield latency(summary.latency)
+    if summary.one_offs:
+        rows = [(once.name, count(once.n_spans), duration(once.total_ns)) for once in summary.one_offs]
+        yield Sheet(("once", "spans", "in all"), rows, "once, in the whole trace")
+
+
+def phases(summary: Summary) -> Sheet:
+    """The host's time by phase; exposed is what the GPU had to wait through."""
+    rows = [
+        (
+            f"{phase.name} (waiting)" if phase.waiting else phase.name,
+            duration(phase.total_ns),
+            duration(phase.exposed_ns),
+            duration(phase.p50_ns),
+            duration(phase.p99_ns),
+        )
+        for phase in summary.phases
+    ]
+    return Sheet(("phase", "in all", "exposed", "p50 a step", "p99 a step"), rows, "host phases")
+
+
+def overlap(device: DeviceSummary) -> Sheet:
+    """How well host and device overlap."""
+    found = device.overlap
+    lead = found.launch_lead
+    rows = [
+        ("overlap efficiency", percent(found.efficiency_pct)),
+        ("launch lead, p1", signed_duration(lead.p1_ns) if lead else UNKNOWN),
+        ("launch lead, p50", signed_duration(lead.p50_ns) if lead else UNKNOWN),
+        ("steps without a lead", percent(lead.late_pct) if lead else UNKNOWN),
+        ("steps that replay a graph", percent(found.graph_coverage_pct)),
+    ]
+    return Sheet(("overlap", "value"), rows, "host and device")
+
+
+def gap_lengths(device: DeviceSummary) -> Sheet:
+    """Percentiles of the gaps, and the longest of them with the step that ended each."""
+    lengths = np.sort(device.gaps.length_ns)
+    rows = [(f"p{p}", duration(nearest_rank(lengths, p)), "", "") for p in (50, 90, 99) if len(lengths)]
+    for row in device.gaps.longest(LONGEST_GAPS).tolist():
+        step = int(device.gaps.step[row])
+        most = max(device.blame.of_gap(row), key=lambda part: part.ns)
+        at = int(device.gaps.start[row]) - device.window.start_ns
+        last = "the last" if device.gaps.ends_with[row] == NONE else "-"
+        before = f"before step {step}" if step >= 0 else last
+        rows.append((before, duration(int(device.gaps.length_ns[row])), duration(at), most.in_words))
+    return Sheet(("gap", "length", "begins at", "mostly"), rows, f"{len(lengths):,} gaps")
+
+
+def segments(found: Segments, title: str, *, as_time: bool = False, origin_ns: int = 0) -> Sheet:
+    rows = [
+        (
+            f"{duration(part.start - origin_ns)} to {duration(part.end - origin_ns)}"
+            if as_time
+            else f"{part.start:,} to {part.end - 1:,}",
+            count(part.n_steps),
+            duration(part.idle_ns),
+            percent(part.idle_pct),
+        )
+        for part in found
+    ]
+    return Sheet(("segment", "steps", "idle", "idle %"), rows, title)
+
+
+def latency(found: Latency) -> Sheet:
+    rows = [
+        ("first token", count(found.n_first), UNKNOWN, duration(found.ttft_p50_ns), duration(found.ttft_p99_ns)),
+        ("between tokens", "", duration(found.itl_mean_ns), duration(found.itl_p50_ns), duration(found.itl_p99_ns)),
+    ]
+    return Sheet(("latency", "requests", "mean", "p50", "p99"), rows, "latency of requests")
+
+
+def shortened(verdict: Verdict, window_ns: int) -> tuple[str, ...]:
+    """What a tenth less of each side could bring, in words."""
+    if verdict.shortened is None:
+        return ()
+    return tuple(
+        f"{SHORTENED_BY} % less {side} work: up to {percent(100 * saved / window_ns)} less time"
+        for side, saved in (("GPU", verdict.shortened.device_ns), ("host", verdict.shortened.host_ns))
+    )
+
+
+def signed_duration(ns: int) -> str:
+    return f"-{duration(-ns)}" if ns < 0 else duration(ns)

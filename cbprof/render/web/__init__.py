@@ -1,0 +1,1 @@
+"""Pages of one file that work offline: the timeline, the report, the ranks."""

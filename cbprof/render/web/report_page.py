@@ -1,0 +1,69 @@
+"""The report that people send to each other: what happened, why, what would help, and how it was measured; one file.
+
+The sentence comes first, then what to keep in mind, then the interactive timeline and the figures behind it.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
+from pathlib import Path
+
+from cbprof.render.web.page import as_html, as_json, fill, viewer_file, viewer_parts
+from cbprof.render.web.report_sections import sections
+from cbprof.render.whole_file import write_whole
+from cbprof.render.words.findings import Reported, reported
+from cbprof.render.words.report import gist, notes, subtitle
+from cbprof.trace import Trace
+
+MOST_BYTES = 3_000_000
+MOST_SPANS_IN_A_MAIL = 100_000
+
+
+def write_report(traces: Mapping[str, Trace], path: Path) -> None:
+    """Write :func:`report_html` to ``path``, whole or not at all. Raises :class:`CbprofError` on a disk error."""
+    write_whole(path, report_html(traces).encode("utf-8"), "the report")
+
+
+def report_html(traces: Mapping[str, Trace]) -> str:
+    """The page as text; ``traces`` by the name of their file, in the order of the page.
+
+    Raises :class:`DataError` where a time is too large to be exact in a browser (26 days).
+    """
+    runs = [reported(trace, name) for name, trace in traces.items()]
+    parts = list(sections(runs))
+    figures = {key: json.loads(figure.to_json()) for part in parts for key, figure in part.figures.items()}
+    written = {
+        "title": as_html(" ".join(gist(runs))),
+        "gist": _gist(runs),
+        "sections": "\n".join(part.to_html() for part in parts),
+        "figures": as_json(figures),
+        "plotly": _plotly() if figures else "",
+        "report_style": viewer_file("report.css"),
+        "report_script": viewer_file("report.js"),
+    }
+    scenes = [run.scene for run in runs]
+    page = fill("report.html", **written, **viewer_parts(scenes, embedded=True))
+    if len(page) > MOST_BYTES:  # too large for a mail: ship single spans of some stretches only
+        fewer = MOST_SPANS_IN_A_MAIL // len(scenes)
+        page = fill("report.html", **written, **viewer_parts(scenes, embedded=True, most_spans=fewer))
+    return page
+
+
+def _gist(runs: Sequence[Reported]) -> str:
+    lines = "".join(f"<li{_class(note.warning)}>{as_html(note.text)}</li>" for note in notes(runs))
+    sentences = "".join(f"<span>{as_html(sentence)}</span> " for sentence in gist(runs))
+    return f'<h1>{sentences}</h1><p>{as_html(subtitle(runs))}</p><ul class="notes">{lines}</ul>'
+
+
+def _class(warning: bool) -> str:
+    return ' class="warning"' if warning else ""
+
+
+def _plotly() -> str:
+    """plotly's basic distribution, deflated: a third of its 1.2 MB."""
+    script = (files("cbprof.render") / "vendor" / "plotly-basic.min.js").read_bytes()
+    return base64.b64encode(zlib.compress(script, level=9)).decode("ascii")

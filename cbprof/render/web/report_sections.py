@@ -1,0 +1,194 @@
+"""The parts of the report page: tables as HTML, charts as plotly figures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from typing import TYPE_CHECKING
+
+from cbprof.analysis.gate.compare import compare
+from cbprof.render.charts.run import gap_chart, idle_chart, states_chart
+from cbprof.render.charts.steps import prediction_chart, steps_chart
+from cbprof.render.notebook import ComparisonView, HazardsView, PredictionView
+from cbprof.render.numbers import count, duration
+from cbprof.render.panel import plain
+from cbprof.render.sheet import Sheet
+from cbprof.render.tables.summary_sheets import causes, details, gap_lengths, key_figures
+from cbprof.render.web.page import as_html
+from cbprof.render.words.findings import Reported
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+DIFFERENT_EVIDENCE = (
+    "The runs were measured in different ways: CUDA events miss holes inside a span that CUPTI records."
+)
+EDGES_UNKNOWN = "The file does not say which events were waited for: a race that timing hid is not seen."
+
+
+@dataclass(slots=True)
+class Section:
+    """A heading and what stands below it. ``figures``: by the id of the element that each is drawn in."""
+
+    key: str
+    title: str
+    parts: list[str] = field(default_factory=list)
+    figures: dict[str, Figure] = field(default_factory=dict)
+
+    def heading(self, text: str) -> None:
+        self.parts.append(f"<h3>{as_html(text)}</h3>")
+
+    def sheets(self, sheets: Iterable[Sheet]) -> None:
+        """Tables side by side, where the page is wide enough."""
+        tables = "".join(f'<div class="sheet">{_ascii(sheet.to_html())}</div>' for sheet in sheets if sheet.rows)
+        self.parts.append(f'<div class="columns">{tables}</div>')
+
+    def chart(self, figure: Figure, label: str) -> None:
+        """A chart with a line on how to read it."""
+        name = f"{self.key}-{len(self.figures)}"
+        self.figures[name] = figure
+        height = int(figure.layout.height)
+        label = as_html(label)
+        self.parts.append(f'<div class="chart" id="{name}" role="img" aria-label="{label}" style="height: {height}px">')
+        self.parts.append(f'</div><p class="caption">{label}</p>')
+
+    def facts(self, facts: Iterable[tuple[str, str]]) -> None:
+        items = "".join(f"<dt>{as_html(name)}</dt><dd>{as_html(plain(value))}</dd>" for name, value in facts if value)
+        self.parts.append(f'<dl class="facts">{items}</dl>')
+
+    def to_html(self) -> str:
+        return f'<section id="{self.key}"><h2>{as_html(self.title)}</h2>{"".join(self.parts)}</section>'
+
+
+def sections(runs: Sequence[Reported]) -> Iterator[Section]:
+    """All sections below the timeline, without those that would be empty."""
+    known = [run for run in runs if run.summary.most_idle is not None]
+    if len(known) > 1:
+        yield _side_by_side(known)
+    if known:
+        yield _waits(known)
+    if any(run.summary.n_steps for run in known):
+        yield _steps([run for run in known if run.summary.n_steps])
+    if predicted := [run for run in known if run.prediction is not None]:
+        yield _what_if(predicted, known)
+    if checked := [run for run in known if run.hazards is not None]:
+        yield _hazards(checked)
+    yield _figures(runs)
+    yield _measured(runs)
+
+
+def _side_by_side(runs: Sequence[Reported]) -> Section:
+    made = Section("compared", "Side by side")
+    names = [run.label if len({each.label for each in runs}) == len(runs) else run.name for run in runs]
+    made.chart(
+        states_chart({name: run.summary for name, run in zip(names, runs, strict=True)}),
+        "Shares of the time of each run: solid is the GPU at work, hatched and dotted is the GPU waiting.",
+    )
+    if len({run.summary.evidence for run in runs}) > 1:
+        made.parts.append(f'<p class="caption">{as_html(DIFFERENT_EVIDENCE)}</p>')
+    if len(runs) == 2:
+        made.sheets(ComparisonView((names[0], names[1]), compare(runs[0].trace, runs[1].trace)).sheets())
+    return made
+
+
+def _waits(runs: Sequence[Reported]) -> Section:
+    made = Section("waits", "What the GPU waited for")
+    for run in _headed(made, runs):
+        device = run.summary.most_idle
+        if device is not None and len(device.gaps):
+            made.sheets([causes(run.summary), gap_lengths(device)])
+            made.chart(gap_chart(run.summary), "Idle time by the length of the gap that it lies in: what costs most.")
+        else:
+            made.parts.append('<p class="caption">The GPU never waited.</p>')
+    return made
+
+
+def _steps(runs: Sequence[Reported]) -> Section:
+    made = Section("steps", "Steps")
+    for run in _headed(made, runs):
+        made.chart(
+            steps_chart(run.trace),
+            "Host work, stacked, and compute of each step. No order of work can beat max(CPU, GPU); where the time of "
+            "the step is the sum of both, they take turns.",
+        )
+        made.chart(idle_chart(run.trace), "The share of time in which the GPU waited.")
+    return made
+
+
+def _what_if(runs: Sequence[Reported], known: Sequence[Reported]) -> Section:
+    made = Section("what-if", "What if the host worked one batch ahead?")
+    afterwards = [run.trace for run in known if run.trace.mode == "async"]
+    for run in _headed(made, runs):
+        if run.prediction is None:
+            continue
+        after = afterwards[0] if len(runs) == len(afterwards) == 1 else None
+        made.sheets(PredictionView(run.prediction, run.trace).sheets())
+        made.chart(
+            prediction_chart(run.prediction, run.trace, after),
+            "The measured durations, replayed in the order of the async loop with two slots.",
+        )
+    return made
+
+
+def _hazards(runs: Sequence[Reported]) -> Section:
+    made = Section("hazards", "Hazards")
+    for run in _headed(made, runs):
+        if run.hazards is None:
+            continue
+        made.sheets(HazardsView(run.hazards).sheets())
+        for missing in run.hazards.missing:
+            made.parts.append(f"<p>{as_html(plain(missing.text))}</p>")
+        if not run.hazards.edges_known:
+            made.parts.append(f'<p class="caption">{as_html(EDGES_UNKNOWN)}</p>')
+    return made
+
+
+def _figures(runs: Sequence[Reported]) -> Section:
+    made = Section("figures", "Figures")
+    for run in _headed(made, runs):
+        skipped = gap_lengths(run.summary.most_idle).title if run.summary.most_idle else ""
+        made.sheets([key_figures(run.summary), *(sheet for sheet in details(run.summary) if sheet.title != skipped)])
+    return made
+
+
+def _measured(runs: Sequence[Reported]) -> Section:
+    made = Section("measured", "How it was measured")
+    for run in _headed(made, runs):
+        meta, summary = run.trace.meta, run.summary
+        window = summary.window
+        made.facts(
+            [
+                ("file", run.name),
+                ("GPU activity", run.scene.evidence),
+                ("window", f"{window.name}, {duration(window.length_ns)}" if window else ""),
+                ("spans", f"{count(len(run.trace))} on {count(len(run.trace.lanes))} lanes"),
+                ("clocks", _clocks(meta)),
+                ("ran", run.scene.subtitle),
+                ("workload", _workload(meta.get("workload"))),
+                ("analysed by", f"cbprof {version('cbprof')}"),
+            ]
+        )
+    return made
+
+
+def _workload(known: object) -> str:
+    return ", ".join(f"{key} {value}" for key, value in known.items()) if isinstance(known, Mapping) else ""
+
+
+def _clocks(meta: Mapping[str, object]) -> str:
+    errors = (("host to device", meta.get("clock_error_ns")), ("device to device", meta.get("device_error_ns")))
+    return ", ".join(f"{name} within {duration(error)}" for name, error in errors if isinstance(error, int))
+
+
+def _headed(made: Section, runs: Sequence[Reported]) -> Iterator[Reported]:
+    """The runs, each below a heading of its own where there are several."""
+    for run in runs:
+        if len(runs) > 1:
+            made.heading(run.label if run.label == run.name else f"{run.label}: {run.name}")
+        yield run
+
+
+def _ascii(markup: str) -> str:
+    """What is not ASCII as numeric references, so that any name is valid UTF-8."""
+    return markup.encode("ascii", "xmlcharrefreplace").decode("ascii")

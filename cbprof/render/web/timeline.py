@@ -1,0 +1,31 @@
+"""The interactive timeline: a trace, or two on one time axis, as one HTML file that needs no network.
+
+The page draws on a canvas with a few hundred lines of its own (``viewer/``). A chart library such as plotly draws the
+marks that it is given: bars of 100,000 spans are slow and wrong once they are thinner than a pixel, and bins that were
+computed in advance are wrong after zooming. The viewer instead holds the spans themselves and computes the exact
+coverage of every pixel column for whatever is in view, by the method of ``coverage.py``.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cbprof.render.picture.scene import scene
+from cbprof.render.web.page import as_html, fill, viewer_parts
+from cbprof.render.whole_file import write_whole
+from cbprof.trace import Trace
+
+
+def write_timeline(trace: Trace, path: str | Path, *, title: str | None = None, other: Trace | None = None) -> None:
+    """Write :func:`timeline_html` to ``path``, whole or not at all. Raises :class:`CbprofError` on a disk error."""
+    write_whole(Path(path), timeline_html(trace, title=title, other=other).encode("utf-8"), "the timeline")
+
+
+def timeline_html(trace: Trace, *, title: str | None = None, other: Trace | None = None) -> str:
+    """The page as text. ``other`` is drawn below ``trace`` on the same time axis.
+
+    Raises :class:`DataError` where a time is too large to be exact in a browser (26 days).
+    """
+    scenes = [scene(each) for each in (trace, other) if each is not None]
+    heading = title or " / ".join(each.title for each in scenes)
+    return fill("timeline.html", title=as_html(heading), **viewer_parts(scenes, title))

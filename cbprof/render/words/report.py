@@ -1,0 +1,81 @@
+"""What a report says in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from cbprof.analysis.accounting.blame import Cause
+from cbprof.render.numbers import count, duration, ratio
+from cbprof.render.panel import plain
+from cbprof.render.words.findings import Reported
+
+
+class Note(NamedTuple):
+    """A line below the gist; ``warning``: the reader must know it before trusting the figures."""
+
+    text: str
+    warning: bool
+
+
+def gist(runs: Sequence[Reported]) -> list[str]:
+    """A sentence a run, such as ``The GPU waited 24.3 % of 450.0 s``; of two also how much faster the second is."""
+    if len(runs) == 1:
+        return [_sentence(runs[0])]
+    sentences = [f"{run.label}: {_sentence(run)}" for run in runs]
+    if len(runs) == 2 and (gain := _gain(*runs)):
+        sentences.append(gain)
+    return sentences
+
+
+def _sentence(run: Reported) -> str:
+    device = run.summary.most_idle
+    if device is None or device.idle_ns is None:
+        return "How long the GPU waited is unknown: no activity of it was recorded."
+    idle = device.idle_pct or 0.0
+    parts = [f"The GPU waited {idle:.{1 if idle >= 1 else 2}f} % of {duration(device.window.length_ns)}"]
+    largest = next(iter(device.blame.totals()), None)
+    if largest is not None:
+        words = plain(largest.in_words)
+        cause = f'"{words}"' if largest.cause is Cause.PHASE else words
+        parts.append(f"{100 * largest.ns / device.gaps.total_ns:.0f} % of that for {cause}")
+    if run.prediction is not None:
+        parts.append(f"async would take {duration(run.prediction.predicted_wall_ns)}")
+    return "; ".join(parts) + "."
+
+
+def _gain(before: Reported, after: Reported) -> str:
+    rates = [
+        (each.tokens_per_s or 0, each.n_steps / each.wall_ns if each.wall_ns else 0)
+        for each in (before.summary, after.summary)
+    ]
+    for old, new, unit in zip(*rates, ("tokens/s", "steps/s"), strict=True):
+        if old and new:
+            return f"{after.label} is {ratio(new / old)} as fast in {unit}."
+    return ""
+
+
+def subtitle(runs: Sequence[Reported]) -> str:
+    """What ran, where; once, if it is the same for all."""
+    modes = {run.trace.mode for run in runs}
+    parts = [[part for part in run.scene.subtitle.split(" · ") if part not in modes] for run in runs]
+    return " / ".join(dict.fromkeys(" · ".join(part) for part in parts if part))
+
+
+def notes(runs: Sequence[Reported]) -> Iterator[Note]:
+    """What to keep in mind, then the verdicts."""
+    warnings = [list(_warnings(run)) for run in runs]
+    for text in dict.fromkeys(text for each in warnings for text in each):
+        told = [run.label for run, each in zip(runs, warnings, strict=True) if text in each]
+        yield Note(text if len(told) == len(runs) else f"{', '.join(told)}: {text}", warning=True)
+    for run in runs:
+        name = f"{run.label}: " if len(runs) > 1 else ""
+        yield Note(f"{name}{plain(run.summary.verdict.sentence)}", warning=False)
+        if not run.summary.warnings:
+            yield Note(f"{name}healthy trace: complete, {count(len(run.trace))} spans", warning=False)
+
+
+def _warnings(run: Reported) -> Iterator[str]:
+    yield from map(plain, run.summary.warnings)
+    if run.hazards is not None and run.hazards.found:
+        yield "an ordering that batching one ahead rests on was broken: see Hazards"
