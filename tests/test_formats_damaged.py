@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from trace_samples import contents, small_trace, traces
 
 from cbprof.errors import DataError
-from cbprof.formats import content, load, save
+from cbprof.formats import load, save
+from cbprof.formats.bytes import content
 from cbprof.trace import Lane, Trace
 
 SHARED = Path(__file__).parents[1].parent / "shared"

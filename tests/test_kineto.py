@@ -15,8 +15,11 @@ from hypothesis import strategies as st
 from kineto_samples import DECODE, HOST, call, host, kernel, text_of, thread_name, write
 
 from cbprof.errors import DataError
-from cbprof.formats import kineto, kineto_helper, load, stream
-from cbprof.formats.kineto_times import NOT_A_TIME, from_floats, from_text
+from cbprof.formats import load
+from cbprof.formats.bytes import stream
+from cbprof.formats.kineto.read import helper as kineto_helper
+from cbprof.formats.kineto.read import read as kineto
+from cbprof.formats.kineto.times import NOT_A_TIME, from_floats, from_text
 from cbprof.trace import Kind, Trace
 
 NONE = -1
@@ -408,7 +411,7 @@ def test_a_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_an_endless_event_is_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cbprof.formats.event_stream.MAX_EVENT", 4096)
+    monkeypatch.setattr("cbprof.formats.kineto.event_stream.MAX_EVENT", 4096)
     monkeypatch.setattr(stream, "PIECE", 1024)
     endless = text_of(kernel(1, 1), kernel(2, 1, "x" * 20_000), kernel(3, 1))
     (tmp_path / "t.json").write_text(endless)

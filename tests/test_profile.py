@@ -16,7 +16,7 @@ from cbprof.analysis.summary import Summary, summarize
 from cbprof.cli.main import app
 from cbprof.errors import UsageError
 from cbprof.formats import load
-from cbprof.formats.step_marks import Mark, read_mark
+from cbprof.formats.steps.marks import Mark, read_mark
 
 
 def summary(folder: Path, *events: Any, window: str | None = None, **fields: Any) -> Summary:

@@ -1,6 +1,6 @@
 """How a trace is stored: files in, files out."""
 
-from cbprof.formats.chrome_write import TraceWriter, save
-from cbprof.formats.detect import load
+from cbprof.formats.chrome.write import TraceWriter, save
+from cbprof.formats.importers import load
 
 __all__ = ["TraceWriter", "load", "save"]

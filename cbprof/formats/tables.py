@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cbprof.errors import UsageError
-from cbprof.formats.chrome_json import to_json
+from cbprof.formats.chrome.syntax import to_json
 from cbprof.trace import Trace
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from cbprof.formats.cuda_names import is_collective, is_wait
-from cbprof.formats.kineto_columns import Scalar, What, Where
+from cbprof.formats.kineto.columns import Scalar, What, Where
 from cbprof.trace import Kind
 
 LEGACY_DEVICE = "CUDA functions"

@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from cbprof.errors import DataError
-from cbprof.formats.kineto_events import (
+from cbprof.formats.bytes.stream import ByteStream
+from cbprof.formats.kineto.events import (
     ANY_VALUES,
     FLOAT_TIMES,
     AnyEvent,
@@ -25,7 +26,6 @@ from cbprof.formats.kineto_events import (
     decode_one,
     repaired,
 )
-from cbprof.formats.stream import ByteStream
 
 MAX_OUTSIDE = 1 << 26
 """Bytes before the first event, or after the last, that are looked at."""
@@ -52,7 +52,7 @@ _RESUME = re.compile(rb'\}\s*,\s*(?=\{\s*"(?:ph|name|cat|pid|tid|ts|dur|id|args|
 
 
 class BatchTaker(Protocol):
-    """Whoever decodes batches elsewhere; see :class:`cbprof.formats.kineto_helper.Helper`."""
+    """Whoever decodes batches elsewhere; see :class:`cbprof.formats.kineto.helper.Helper`."""
 
     def take(self, place: int, text: bytes, length: int, offset: int | None) -> bool:
         """Whether it takes the first ``length`` bytes of ``text``, which stand at ``offset`` in the file, if known."""

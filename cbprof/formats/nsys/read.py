@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from cbprof.errors import DataError
-from cbprof.formats.blocks import Block, Index, assemble
-from cbprof.formats.content import GZIP_MAGIC
-from cbprof.formats.nsys_database import SQLITE_MAGIC, Database
-from cbprof.formats.nsys_identity import Lanes, links, name_processes, number_gpus, place_graphs
-from cbprof.formats.nsys_rows import ACTIVITY, RANGES, Findings, Rows, device_rows, host_rows, range_rows
+from cbprof.formats.bytes.content import GZIP_MAGIC
+from cbprof.formats.columns import Block, Index, assemble
+from cbprof.formats.nsys.database import SQLITE_MAGIC, Database
+from cbprof.formats.nsys.identity import Lanes, links, name_processes, number_gpus, place_graphs
+from cbprof.formats.nsys.rows import ACTIVITY, RANGES, Findings, Rows, device_rows, host_rows, range_rows
 from cbprof.trace import Trace
 
 OLDEST, NEWEST = (2, 9), 3

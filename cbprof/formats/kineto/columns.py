@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from cbprof.formats.kineto_events import (
+from cbprof.formats.kineto.events import (
     ANY_VALUES,
     FLOAT_TIMES,
     TEXT_TIMES,
@@ -22,7 +22,7 @@ from cbprof.formats.kineto_events import (
     decode_array,
     narrowed,
 )
-from cbprof.formats.kineto_times import NOT_A_TIME, from_floats, from_text
+from cbprof.formats.kineto.times import NOT_A_TIME, from_floats, from_text
 from cbprof.trace import NONE, Int32, Int64
 
 Key = TypeVar("Key", bound=Hashable)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from cbprof.errors import DataError
-from cbprof.formats.chrome_json import SCHEMA, ChromeDocument, plain
+from cbprof.formats.chrome.syntax import SCHEMA, ChromeDocument, plain
 from cbprof.trace import BATCH_PHASES, CATEGORIES, NONE, Kind, Lane, RequestEvent, Trace, TraceBuilder
 
 _REQUEST_EVENTS = {event.name.lower(): event for event in RequestEvent}

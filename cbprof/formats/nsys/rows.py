@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, fields
 import numpy as np
 import numpy.typing as npt
 
-from cbprof.formats.blocks import Index
+from cbprof.formats.columns import Index
 from cbprof.formats.cuda_names import is_collective, is_wait, without_version
-from cbprof.formats.nsys_database import ABSENT, Database
+from cbprof.formats.nsys.database import ABSENT, Database
 from cbprof.trace import GRAPH_REPLAY, Int8, Int32, Int64, Kind
 
 ACTIVITY = "CUPTI_ACTIVITY_KIND_"

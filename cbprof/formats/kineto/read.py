@@ -14,15 +14,15 @@ import numpy as np
 import numpy.typing as npt
 
 from cbprof.errors import DataError
-from cbprof.formats.blocks import Block, Index, assemble
-from cbprof.formats.event_stream import EventStream
-from cbprof.formats.kineto_columns import Collector, Spans, What, Where
-from cbprof.formats.kineto_events import TEXT_TIMES
-from cbprof.formats.kineto_helper import Helper, HelperError, is_worth_it
-from cbprof.formats.kineto_lanes import Lanes
-from cbprof.formats.kineto_rules import KNOWN, LAUNCHES, SPAN_OF_ALL, category, copies_to_pageable, kind_of
-from cbprof.formats.kineto_times import NOT_A_TIME
-from cbprof.formats.stream import ByteStream, Progress
+from cbprof.formats.bytes.stream import ByteStream, Progress
+from cbprof.formats.columns import Block, Index, assemble
+from cbprof.formats.kineto.columns import Collector, Spans, What, Where
+from cbprof.formats.kineto.event_stream import EventStream
+from cbprof.formats.kineto.events import TEXT_TIMES
+from cbprof.formats.kineto.helper import Helper, HelperError, is_worth_it
+from cbprof.formats.kineto.lanes import Lanes
+from cbprof.formats.kineto.rules import KNOWN, LAUNCHES, SPAN_OF_ALL, category, copies_to_pageable, kind_of
+from cbprof.formats.kineto.times import NOT_A_TIME
 from cbprof.trace import CATEGORIES, NONE, Int8, Int32, Int64, Kind, Trace
 
 HELPED_FROM = 96 << 20

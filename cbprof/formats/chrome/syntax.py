@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from cbprof.errors import DataError
-from cbprof.formats.content import Content
+from cbprof.formats.bytes.content import Content
 
 SCHEMA = 1  # of the format that is written; a higher one is not read
 

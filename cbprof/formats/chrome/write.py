@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from cbprof import __version__
 from cbprof.errors import DataError, UsageError
-from cbprof.formats.chrome_json import SCHEMA, to_json
+from cbprof.formats.chrome.syntax import SCHEMA, to_json
 from cbprof.trace import BATCH_PHASES, NONE, BatchPhase, Int64, Kind, Lane, RequestEvent, Trace
 
 _LINES_A_WRITE = 4096

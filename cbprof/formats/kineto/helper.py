@@ -22,8 +22,8 @@ from queue import Empty, Queue
 from threading import Thread
 from typing import IO, NamedTuple
 
-from cbprof.formats.kineto_columns import Collector
-from cbprof.formats.kineto_events import FLOAT_TIMES, TEXT_TIMES, MalformedError, decode_batch
+from cbprof.formats.kineto.columns import Collector
+from cbprof.formats.kineto.events import FLOAT_TIMES, TEXT_TIMES, MalformedError, decode_batch
 
 _HEADER = struct.Struct("<qqq")  # place, offset in the file (or -1: the text follows), length
 _INLINE = -1
@@ -54,7 +54,7 @@ class Helper:
         paths = os.pathsep.join([str(package), *filter(None, [os.environ.get("PYTHONPATH")])])
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "cbprof.formats.kineto_helper", str(path.resolve())],
+                [sys.executable, "-m", "cbprof.formats.kineto.helper", str(path.resolve())],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO
 
 from cbprof.errors import DataError
-from cbprof.formats.content import GZIP_MAGIC
+from cbprof.formats.bytes.content import GZIP_MAGIC
 
 PIECE = 512 << 10
 """Bytes a piece, inflated or not. What is decoded of one takes as much again, and all of it is to stay in the cache of

@@ -7,13 +7,15 @@ from functools import partial
 from pathlib import Path
 
 from cbprof.errors import DataError
-from cbprof.formats import chrome_json, chrome_read, nsys
+from cbprof.formats.bytes.content import read_content
+from cbprof.formats.bytes.stream import ByteStream, Progress
 from cbprof.formats.cache import through_cache
-from cbprof.formats.content import read_content
-from cbprof.formats.nsys_database import SQLITE_MAGIC
-from cbprof.formats.step_marks import with_steps
-from cbprof.formats.step_search import with_searched_steps
-from cbprof.formats.stream import ByteStream, Progress
+from cbprof.formats.chrome import read as chrome_read
+from cbprof.formats.chrome import syntax as chrome_json
+from cbprof.formats.nsys.database import SQLITE_MAGIC
+from cbprof.formats.nsys.read import read as nsys
+from cbprof.formats.steps.marks import with_steps
+from cbprof.formats.steps.search import with_searched_steps
 from cbprof.trace import Trace
 
 # What only cbprof writes. A file of ours without any of it at its start is still found out, at its first event.
@@ -50,7 +52,7 @@ def _load(path: Path, *, alone: bool, progress: Progress | None) -> Trace:
         if head.startswith(SQLITE_MAGIC):
             raise DataError(f"{path}: an SQLite database inside gzip; unpack it with `gunzip` first")
     if not _OURS.search(head):
-        from cbprof.formats import kineto  # needs msgspec, which recording a run does not
+        from cbprof.formats.kineto.read import read as kineto  # needs msgspec, which recording a run does not
 
         try:
             return with_searched_steps(with_steps(kineto.load(path, alone=alone, progress=progress)))

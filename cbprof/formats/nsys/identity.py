@@ -13,9 +13,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from cbprof.formats.blocks import Index
-from cbprof.formats.nsys_database import ABSENT, Database
-from cbprof.formats.nsys_rows import PROCESS_SHIFT, Findings, Rows
+from cbprof.formats.columns import Index
+from cbprof.formats.nsys.database import ABSENT, Database
+from cbprof.formats.nsys.rows import PROCESS_SHIFT, Findings, Rows
 from cbprof.trace import NONE, Int32, Int64, Lane
 
 _ID_BITS = (1 << 24) - 1  # of a process, below the bits of its machine; of a thread, below those of its process

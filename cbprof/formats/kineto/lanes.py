@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from cbprof.formats.blocks import Index
-from cbprof.formats.kineto_columns import Scalar, Where
-from cbprof.formats.kineto_rules import device_of, host_of, plain, stream_of
+from cbprof.formats.columns import Index
+from cbprof.formats.kineto.columns import Scalar, Where
+from cbprof.formats.kineto.rules import device_of, host_of, plain, stream_of
 from cbprof.trace import NONE, Int32, Lane
 
 

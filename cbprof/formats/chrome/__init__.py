@@ -1,0 +1,1 @@
+"""trace.json: the Chrome Trace Event file that cbprof writes and reads."""

@@ -1,0 +1,1 @@
+"""The traces of torch.profiler (Kineto), on CUDA and ROCm."""

@@ -1,0 +1,1 @@
+"""The SQLite exports of Nsight Systems."""
