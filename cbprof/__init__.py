@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from cbprof.api import Recording as Recording
     from cbprof.api import load as load
     from cbprof.record.attach import attach as attach
-    from cbprof.record.instrument import Tracer as Tracer
+    from cbprof.record.tracer import Tracer as Tracer
 
 __version__ = "0.1.0"
 __all__ = ["Recording", "Tracer", "__version__", "attach", "load"]
@@ -16,7 +16,7 @@ __all__ = ["Recording", "Tracer", "__version__", "attach", "load"]
 # Where the public names live. They are imported when they are first used, so that `import cbprof` loads no numpy.
 _HOMES = {
     "Recording": "cbprof.api",
-    "Tracer": "cbprof.record.instrument",
+    "Tracer": "cbprof.record.tracer",
     "attach": "cbprof.record.attach",
     "load": "cbprof.api",
 }

@@ -32,8 +32,8 @@ from cbprof.engine.engine import Engine
 from cbprof.engine.workload import Workload
 from cbprof.formats import load
 from cbprof.record.attach import attach
+from cbprof.record.engines.transformers.serve import TransformersEngine
 from cbprof.record.session import record
-from cbprof.record.transformers.serve import TransformersEngine
 from cbprof.record.wrapping import Wrappings
 
 Tokens = dict[int, list[int]]

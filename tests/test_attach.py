@@ -15,6 +15,8 @@ import pytest
 pytest.importorskip("transformers")
 pytest.importorskip("psutil", reason="transformers' continuous batching needs it on a CPU")
 import torch
+from cbprof.record.engines.runs.transformers import attach as attach_module
+from cbprof.record.engines.runs.transformers import attention
 from transformers_batching import NEW_TOKENS, PROMPTS, Stream, generate, tiny_model
 
 import cbprof
@@ -23,15 +25,13 @@ from cbprof.engine.config import EngineConfig
 from cbprof.engine.workload import Workload
 from cbprof.errors import EngineError, UsageError
 from cbprof.formats import load
-from cbprof.record.clock import BlockingClock
-from cbprof.record.engines import open_engine
-from cbprof.record.instrument import Tracer
-from cbprof.record.transformers import attach as attach_module
-from cbprof.record.transformers import attention
-from cbprof.record.transformers.attach import PACKAGE, POINTS, Instrumented
-from cbprof.record.transformers.attention import use_torch_flash
-from cbprof.record.transformers.loop import LANE, InFlight, Loop, LoopPhases
-from cbprof.record.transformers.serve import TransformersEngine
+from cbprof.record.clocks.base import BlockingClock
+from cbprof.record.engines.runs import open_engine
+from cbprof.record.engines.transformers.attach import PACKAGE, POINTS, Instrumented
+from cbprof.record.engines.transformers.attention import use_torch_flash
+from cbprof.record.engines.transformers.loop import LANE, InFlight, Loop, LoopPhases
+from cbprof.record.engines.transformers.serve import TransformersEngine
+from cbprof.record.tracer import Tracer
 from cbprof.trace import NONE, Kind, RequestEvent, Trace, TraceBuilder
 
 # What the host does for each batch, whatever the mode.

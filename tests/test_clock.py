@@ -18,11 +18,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cbprof.errors import EngineError
-from cbprof.record import cuda_clock
-from cbprof.record.alignment import EVENT_RESOLUTION_NS, Alignment, Bracket
-from cbprof.record.clock import ClockErrors, NoClock
-from cbprof.record.cuda_clock import CudaClock
-from cbprof.record.host_clock import HostClock
+from cbprof.record.clocks import cuda as cuda_clock
+from cbprof.record.clocks.alignment import EVENT_RESOLUTION_NS, Alignment, Bracket
+from cbprof.record.clocks.base import ClockErrors, NoClock
+from cbprof.record.clocks.cuda import CudaClock
+from cbprof.record.clocks.host import HostClock
 
 MS, S = 1_000_000, 1_000_000_000
 
@@ -383,7 +383,7 @@ def test_cuda_clock_on_a_gpu() -> None:
 
 SECOND_GPU = """
 import threading, torch
-from cbprof.record.cuda_clock import CudaClock
+from cbprof.record.clocks.cuda import CudaClock
 torch.cuda.set_device(1)
 clock, stream = CudaClock(1, pairs=1), torch.cuda.Stream()
 handle = clock.end(stream, clock.begin(stream))

@@ -10,9 +10,9 @@ from simulation import serve
 
 from cbprof.engine.config import EngineConfig, Mode
 from cbprof.engine.request import Request
-from cbprof.record.clock import NoClock
+from cbprof.record.clocks.base import NoClock
 from cbprof.record.cupti import CuptiWindow
-from cbprof.record.tracer import SpanTracer
+from cbprof.record.span_tracer import SpanTracer
 from cbprof.trace import TraceBuilder
 
 torch = pytest.importorskip("torch")

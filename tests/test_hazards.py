@@ -24,8 +24,8 @@ from cbprof.engine.devices.simulated import SimulatedDevice
 from cbprof.engine.request import Request
 from cbprof.errors import UsageError
 from cbprof.formats import load
-from cbprof.record.clock import ClockErrors, Times
-from cbprof.record.tracer import SpanTracer
+from cbprof.record.clocks.base import ClockErrors, Times
+from cbprof.record.span_tracer import SpanTracer
 from cbprof.trace import Kind, Trace, TraceBuilder
 
 REAL = Path(__file__).parents[1].parent / "shared" / "traces" / "h200_transformers"

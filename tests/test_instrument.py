@@ -19,9 +19,9 @@ import pytest
 import cbprof
 from cbprof.errors import CbprofError, UsageError
 from cbprof.formats import load
-from cbprof.record import instrument
-from cbprof.record.clock import BlockingClock, ClockErrors, Times
-from cbprof.record.instrument import HostTracer, Tracer
+from cbprof.record import tracer as instrument
+from cbprof.record.clocks.base import BlockingClock, ClockErrors, Times
+from cbprof.record.tracer import HostTracer, Tracer
 from cbprof.trace import Kind, RequestEvent, Trace, TraceBuilder
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from cbprof.cli.live import LiveLine, can_draw, colored_strip, strip
 from cbprof.cli.progress import token_progress
-from cbprof.record.clock import NoClock
+from cbprof.record.clocks.base import NoClock
 from cbprof.record.drain import DeviceLane, Drain, HostSpan, LaunchSpan
 from cbprof.record.live import CELL_NS, CELLS, Activity, LiveActivity
 from cbprof.record.program.status import Status

@@ -17,7 +17,7 @@ from cbprof.engine.placement import Placement
 from cbprof.engine.workload import Workload
 from cbprof.errors import UsageError
 from cbprof.formats import load
-from cbprof.record.instrument import Tracer
+from cbprof.record.tracer import Tracer
 
 
 def test_what_a_launcher_says() -> None:

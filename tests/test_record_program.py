@@ -12,15 +12,15 @@ from weakref import WeakSet
 import pytest
 
 from cbprof.formats import load
-from cbprof.record.instrument import Tracer
 from cbprof.record.program.import_hook import AfterImport
 from cbprof.record.program.launch import Ended
 from cbprof.record.program.lazy_file import LazyFile, numbered
+from cbprof.record.program.outcome import last_words
 from cbprof.record.program.session import Session
 from cbprof.record.program.settings import Settings
 from cbprof.record.program.status import Status, claim, read_all
 from cbprof.record.program.torch_cuda import wrap_cuda
-from cbprof.record.program.words import last_words
+from cbprof.record.tracer import Tracer
 from cbprof.trace import TraceBuilder
 
 
@@ -121,7 +121,7 @@ def test_the_kernels_of_a_window_shorter_than_the_drains_period_are_kept(
     monkeypatch.setattr("torch.profiler.profile", FakeProfile)
     monkeypatch.setattr("cbprof.record.program.profiler.cuda_is_up", lambda: True)
     monkeypatch.setattr("cbprof.record.program.profiler._device_in_use", lambda: None)
-    monkeypatch.setattr("cbprof.record.instrument._host", None)
+    monkeypatch.setattr("cbprof.record.tracer._host", None)
     session = Session(Settings(str(tmp_path / "t.json"), str(tmp_path), cupti=True), Status(7))
     session.begin()
     tracer = Tracer(tmp_path / "ours.json", device="none").start()
@@ -141,8 +141,8 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Session
     monkeypatch.setattr("torch.profiler.profile", FakeProfile)
     monkeypatch.setattr("cbprof.record.program.profiler.cuda_is_up", lambda: True)
     monkeypatch.setattr("cbprof.record.program.profiler._device_in_use", lambda: None)
-    monkeypatch.setattr("cbprof.record.instrument._host", None)
-    monkeypatch.setattr("cbprof.record.instrument._guests", WeakSet())
+    monkeypatch.setattr("cbprof.record.tracer._host", None)
+    monkeypatch.setattr("cbprof.record.tracer._guests", WeakSet())
     settings = Settings(str(tmp_path / "t.json"), str(tmp_path), on_signal=True, cupti=True)
     session = Session(settings, Status(7))
     session.begin()

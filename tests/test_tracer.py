@@ -20,9 +20,9 @@ from cbprof.engine.config import EngineConfig, Mode
 from cbprof.engine.request import Request
 from cbprof.errors import CbprofError
 from cbprof.record import drain as drain_module
-from cbprof.record.clock import ClockErrors, NoClock, Times
+from cbprof.record.clocks.base import ClockErrors, NoClock, Times
 from cbprof.record.edges import Edge, EdgeCounter
-from cbprof.record.tracer import SpanTracer
+from cbprof.record.span_tracer import SpanTracer
 from cbprof.trace import Kind, Lane, RequestEvent, TraceBuilder
 
 H2D, COMPUTE, D2H = (SimpleNamespace(kind=kind) for kind in ("h2d", "compute", "d2h"))

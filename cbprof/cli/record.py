@@ -46,8 +46,8 @@ def record(
     """
     from cbprof.cli.live import live_line
     from cbprof.record.program.launch import exit_like, launch
+    from cbprof.record.program.outcome import last_words
     from cbprof.record.program.settings import Settings
-    from cbprof.record.program.words import last_words
 
     if steps is not None and (seconds is not None or on_signal):
         raise UsageError("--steps is a window of its own: leave out --seconds and --on-signal")

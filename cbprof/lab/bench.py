@@ -12,7 +12,7 @@ from typing import Protocol
 
 from cbprof.engine.config import EngineConfig
 from cbprof.engine.devices.base import Device, Event, Program, SlotBuffers, Stream, Streams
-from cbprof.record.clock import DeviceClock
+from cbprof.record.clocks.base import DeviceClock
 
 SLOTS = 2
 

@@ -16,8 +16,8 @@ from cbprof.engine.engine import Engine
 from cbprof.errors import UsageError
 from cbprof.lab.arithmetic import MULTIPLIER, SHIFT
 from cbprof.lab.bench import SLOTS, Server
-from cbprof.record.clock import DeviceClock
-from cbprof.record.cuda_clock import CudaClock
+from cbprof.record.clocks.base import DeviceClock
+from cbprof.record.clocks.cuda import CudaClock
 
 INPUTS = 1 << 22
 """Integers of a slot's input: 16 MB, a copy that can be seen."""

@@ -7,8 +7,8 @@ from cbprof.engine.devices.host import HostDevice
 from cbprof.engine.layout import SlotLayout
 from cbprof.engine.model.spec import ModelSpec
 from cbprof.lab.bench import SLOTS, Server
-from cbprof.record.clock import DeviceClock
-from cbprof.record.host_clock import HostClock
+from cbprof.record.clocks.base import DeviceClock
+from cbprof.record.clocks.host import HostClock
 
 LAYOUT = SlotLayout(max_tokens=1 << 18, max_requests=1 << 10, max_blocks=4, block_size=32)
 """Room for far more than the engine uses here: it makes a copy to the device (4.2 MB) long enough to be seen."""

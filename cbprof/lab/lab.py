@@ -12,8 +12,8 @@ from cbprof.errors import UsageError
 from cbprof.lab.bench import BareDevice, Bench, Server
 from cbprof.lab.host import HostBench
 from cbprof.lab.recording import Recording
-from cbprof.record.instrument import Tracer
-from cbprof.record.tracer import SpanTracer
+from cbprof.record.span_tracer import SpanTracer
+from cbprof.record.tracer import Tracer
 from cbprof.trace import TraceBuilder
 
 

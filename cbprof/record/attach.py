@@ -8,10 +8,10 @@ from typing import Any, ParamSpec, Self, TypeVar
 
 from cbprof.errors import UsageError
 from cbprof.record.around import around
-from cbprof.record.clock_choice import DeviceChoice, cuda_or_host_clock
-from cbprof.record.instrument import Tracer
+from cbprof.record.clocks.choice import DeviceChoice, cuda_or_host_clock
+from cbprof.record.engines.transformers.attach import Instrumented
 from cbprof.record.recorder import Recorded
-from cbprof.record.transformers.attach import Instrumented
+from cbprof.record.tracer import Tracer
 from cbprof.trace import SpanSink
 
 P = ParamSpec("P")
@@ -42,7 +42,7 @@ def attach(
         def serve(): ...
 
     The engine's methods are wrapped on entry and put back on exit, and its tokens are the same. ``transformers`` means
-    its continuous batching, sync or async. The options are those of :class:`~cbprof.record.instrument.Tracer`, but that
+    its continuous batching, sync or async. The options are those of :class:`~cbprof.record.tracer.Tracer`, but that
     ``auto`` is ``host`` where there is no GPU; ``step_begins`` is called with the number of each step, on the engine's
     thread, when its preparation begins. Raises :class:`UsageError` for an engine that is not known or not installed.
     """

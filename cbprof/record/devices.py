@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Hashable, Mapping
 from typing import Any, Literal, NamedTuple
 
-from cbprof.record.clock import DeviceClock
-from cbprof.record.clock_choice import ClockOf
+from cbprof.record.clocks.base import DeviceClock
+from cbprof.record.clocks.choice import ClockOf
 from cbprof.record.drain import DeviceLane, Drain, TimedDevice
 from cbprof.trace import Kind, Lane
 

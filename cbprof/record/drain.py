@@ -12,7 +12,7 @@ from collections.abc import Callable
 from itertools import count
 from typing import Any, NamedTuple
 
-from cbprof.record.clock import BlockingClock, ClockErrors, DeviceClock, Handle, Times
+from cbprof.record.clocks.base import BlockingClock, ClockErrors, DeviceClock, Handle, Times
 from cbprof.record.edges import EdgeCounter
 from cbprof.record.live import Activity, LiveActivity
 from cbprof.trace import NONE, BatchPhase, Kind, Lane, RequestEvent, SpanSink

@@ -7,7 +7,7 @@
     ...     the engine's work
     leave   end event, then stamp   ->   (write, span), ...   ->   device times from the clock   ->   sink
 
-What feeds it: :class:`~cbprof.record.tracer.SpanTracer` from our own loops, :class:`~cbprof.record.instrument.Tracer`
+What feeds it: :class:`~cbprof.record.span_tracer.SpanTracer` from our own loops, :class:`~cbprof.record.tracer.Tracer`
 from anybody's code.
 """
 

@@ -14,10 +14,10 @@ from cbprof.engine.engine import Engine, Outcome
 from cbprof.engine.placement import rank_facts
 from cbprof.engine.workload import Workload
 from cbprof.formats import TraceWriter
-from cbprof.record.clock import DeviceClock
+from cbprof.record.clocks.base import DeviceClock
+from cbprof.record.clocks.host import HostClock
 from cbprof.record.cupti import CuptiWindow
-from cbprof.record.host_clock import HostClock
-from cbprof.record.tracer import SpanTracer
+from cbprof.record.span_tracer import SpanTracer
 
 if TYPE_CHECKING:
     from cbprof.engine.devices.cuda import CudaDevice
@@ -105,7 +105,7 @@ def _device_clock(device: CudaDevice | HostDevice) -> DeviceClock:
 
     if isinstance(device, HostDevice):
         return HostClock(device)
-    from cbprof.record.cuda_clock import CudaClock
+    from cbprof.record.clocks.cuda import CudaClock
 
     return CudaClock(device.index)
 

@@ -1,4 +1,4 @@
-"""Spans while they are open, for :class:`~cbprof.record.instrument.Tracer`. Enter and exit are what a phase costs."""
+"""Spans while they are open, for :class:`~cbprof.record.tracer.Tracer`. Enter and exit are what a phase costs."""
 
 from __future__ import annotations
 

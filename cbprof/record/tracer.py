@@ -1,137 +1,323 @@
-"""Takes the spans of our own loops: the :class:`~cbprof.engine.hooks.Hooks` that records.
+"""The tracer for engines that mark their own phases.
 
-The host's span contains the two event calls, so that their cost shows where it falls.
+::
+
+    tracer = cbprof.Tracer("trace.json")        # off, unless CBPROF=1 is set
+    with tracer:                                # on; the file is complete at the end of the block
+        for number in range(steps):
+            with tracer.step(number):
+                with tracer.cpu("schedule"):
+                    batch = schedule()
+                with tracer.gpu("forward", stream):
+                    model(batch)
+                with tracer.wait("d2h"):
+                    stream.synchronize()
+
+Phases may be opened on any thread and in any asyncio task, on streams of any device. Switched off, a phase costs about
+0.2 us.
 """
 
 from __future__ import annotations
 
+import atexit
+import os
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
-from types import MappingProxyType
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any, Literal, ParamSpec, Protocol, Self, TypeVar, runtime_checkable
+from weakref import WeakSet
 
-from cbprof.record.clock import DeviceClock
-from cbprof.record.drain import DeviceLane, HostSpan, LaunchSpan
-from cbprof.record.recorder import Recorder
-from cbprof.record.spans import CAPTURE, WAIT, WORK
-from cbprof.trace import NONE, Kind, Lane, SpanSink
+from cbprof.engine.placement import Placement
+from cbprof.formats import TraceWriter
+from cbprof.record import spans
+from cbprof.record.around import around
+from cbprof.record.clocks.base import BlockingClock, NoClock
+from cbprof.record.clocks.choice import DeviceChoice, choose_clock, cuda_is_there
+from cbprof.record.devices import StreamUse
+from cbprof.record.recorder import Recorded, Recorder
+from cbprof.record.spans import OFF, WAIT, WORK, OpenSpan
+from cbprof.trace import NONE, BatchPhase, SpanSink
 
-if TYPE_CHECKING:
-    from cbprof.engine.batch import Batch
-    from cbprof.engine.devices.base import Event, Stream, StreamKind
-
-DEVICE_KIND: Mapping[StreamKind, Kind] = MappingProxyType(
-    {"h2d": Kind.GPU_H2D, "compute": Kind.GPU_COMPUTE, "d2h": Kind.GPU_D2H}
-)
+SWITCH = "CBPROF"
+"""The environment variable that switches every tracer on, by any value but 0."""
 
 
-class SpanTracer(Recorder):
-    """Records a run on one device. ``lane`` names the host lane, ``device`` numbers the device lanes.
+@runtime_checkable
+class TraceFile(Protocol):
+    """A sink that is finished at the end, or given up: :class:`~cbprof.formats.TraceWriter`."""
 
-    All hooks are called on one thread, and none of them while another process is forked off.
+    def close(self, end: Mapping[str, Any]) -> object: ...
+
+    def abandon(self) -> None: ...
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_STEP: ContextVar[int] = ContextVar("cbprof step", default=NONE)
+
+
+class Tracer:
+    """Records the phases of an engine while it is on: from :meth:`start` (or ``with``) to :meth:`close`, or the exit.
+
+    ``out`` is the trace to write, ``.json`` or ``.json.gz``, or a :class:`~cbprof.trace.SpanSink`. Of several ranks, as
+    torchrun starts them, each says in its metadata which it is and writes ``NAME.rank00003.json``: see ``path``.
+
+    ``device``: where device times come from. ``auto``: CUDA events where the program has a GPU; ``cuda``: the same, and
+    an error where it has none; ``host``: the block of a :meth:`gpu` phase does the work itself, on the CPU; ``none``:
+    no device spans; or a clock, or a function that gives the one of a device index.
+
+    ``engine`` and ``mode`` (``sync`` or ``async``) are for readers of the trace, as is ``meta``. ``nvtx`` gives Nsight
+    Systems the same ranges, ``record_function`` torch.profiler; each makes a phase a few microseconds dearer.
+
+    Raises :class:`UsageError` where the file cannot be begun.
     """
+
+    _has_switch = True
+    """Whether :data:`SWITCH` switches it on."""
 
     def __init__(
         self,
-        sink: SpanSink,
-        clock: DeviceClock,
+        out: Path | str | SpanSink = "trace.json",
         *,
-        lane: str = "engine",
-        now: Callable[[], int] = time.perf_counter_ns,
-        device: int = 0,
-        origin_ns: int | None = None,
+        device: DeviceChoice = "auto",
+        engine: str = "",
+        mode: Literal["sync", "async"] | None = None,
+        meta: Mapping[str, Any] | None = None,
+        nvtx: bool = False,
+        record_function: bool = False,
         every_token: bool = False,
+        now: Callable[[], int] = time.perf_counter_ns,
     ) -> None:
-        super().__init__(sink, now=now, origin_ns=origin_ns, every_token=every_token)
-        self._clock = clock
-        self._host_lane = Lane(lane)
-        timed = self._drain.add_device(device, clock)
-        self._goes_to = {
-            stream: DeviceLane(timed, Lane(stream, device), kind, stream) for stream, kind in DEVICE_KIND.items()
+        self.path = Path(out) if isinstance(out, str | Path) else None
+        self.meta: dict[str, Any] = {key: value for key, value in {"engine": engine, "mode": mode}.items() if value}
+        self.meta |= meta or {}
+        self._sink = None if isinstance(out, str | Path) else out
+        self._file: TraceFile | None = None
+        self._clock_of = choose_clock(device)
+        self._marks = spans.marks(nvtx=nvtx, record_function=record_function)
+        self._every_token = every_token
+        self._now = now
+        self._recorder: Recorder | None = None
+        self._took_part = False
+        if _host is not None and _host is not self:
+            _guests.add(self)
+            self._recorder = _host.recorder
+        elif self._has_switch and os.environ.get(SWITCH, "0") not in {"", "0"}:
+            self.start()
+
+    # Marking ----------------------------------------------------------------------------------------------------------
+
+    def step(self, number: int) -> AbstractContextManager[OpenSpan]:
+        """Step ``number``: every phase inside, also in functions and tasks called from it, belongs to that batch.
+
+        What the host does in it outside of any phase counts as work named ``step``. In an engine that works ahead, give
+        the phases of another batch their own: ``tracer.wait("d2h", step=number - 1)``.
+        """
+        if _host is not None:
+            _host.step_begins(number)
+        if (recorder := self._recorder) is None:
+            return OFF
+        return self._marked(spans.StepSpan(recorder, number, _STEP))
+
+    def cpu(self, name: str, *, step: int | None = None, slot: int = NONE) -> AbstractContextManager[OpenSpan]:
+        """Work of the host. A phase named ``capture`` keeps the tracer away from the device, as graph capture asks."""
+        if (recorder := self._recorder) is None:
+            return OFF
+        if name == spans.CAPTURE:
+            return self._marked(spans.CaptureSpan(recorder, _STEP.get() if step is None else step, slot))
+        return self._marked(spans.Span(recorder, WORK, name, _STEP.get() if step is None else step, slot))
+
+    def wait(self, name: str, *, step: int | None = None, slot: int = NONE) -> AbstractContextManager[OpenSpan]:
+        """The host is idle inside: it waits for a device, a request (``no_requests``), an ``await``."""
+        if (recorder := self._recorder) is None:
+            return OFF
+        return self._marked(spans.Span(recorder, WAIT, name, _STEP.get() if step is None else step, slot))
+
+    def gpu(
+        self,
+        name: str,
+        stream: Any = None,
+        *,
+        use: StreamUse = "compute",
+        launch: str | None = None,
+        step: int | None = None,
+        slot: int = NONE,
+    ) -> AbstractContextManager[OpenSpan]:
+        """Work that is queued on ``stream`` (a ``torch.cuda.Stream``; None: the current one) inside the block.
+
+        It gives two linked spans: the host's, in which the work is launched (called ``launch``, else ``name`` too), and
+        the device's, from when it got to the first of the work until it was done with the last. Make the stream wait
+        for others *before* the block, or the waiting counts as work.
+        """
+        if (recorder := self._recorder) is None:
+            return OFF
+        stream = _current_stream() if stream is None else stream
+        place = recorder.devices.place(stream, use, name, self._clock_of)
+        step = _STEP.get() if step is None else step
+        return self._marked(spans.DeviceSpan(recorder, place, launch or name, step, slot, stream))
+
+    def phase(self, name: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+        """Decorator: each call is a phase :meth:`cpu`. Of an ``async`` function, from its call to its return; what it
+        awaits should stand in :meth:`wait`."""
+        return lambda function: around(function, lambda: self.cpu(name))
+
+    def batch(
+        self, *, tokens: int, requests: int, context: int = 0, phase: BatchPhase = "decode", step: int | None = None
+    ) -> None:
+        """The facts of a batch, once it is scheduled: the tokens in it, its requests, the sum of their contexts."""
+        if (recorder := self._recorder) is not None:
+            recorder.note_batch(_STEP.get() if step is None else step, tokens, requests, context, phase)
+
+    def tokens(self, requests: Iterable[int], finished: Iterable[int] = ()) -> None:
+        """Each of these requests (numbers of your choice) got a token just now; ``finished`` ended with it."""
+        if (recorder := self._recorder) is not None:
+            recorder.note_tokens(requests, finished)
+
+    def arrived(self, request: int, time_ns: int | None = None) -> None:
+        """A request came, now or at ``time_ns`` of ``time.perf_counter_ns``."""
+        if (recorder := self._recorder) is not None:
+            recorder.note_arrival(request, self._now() if time_ns is None else time_ns)
+
+    def name_lane(self, name: str) -> None:
+        """Call the host lane of this thread or asyncio task so, from now on."""
+        if (recorder := self._recorder) is not None:
+            recorder.lanes.rename(name)
+
+    def warm_up(self, stream: Any = None) -> None:
+        """Make the clock of the stream's device now, some 10 ms with CUDA, and not when its first phase is opened."""
+        if (recorder := self._recorder) is not None:
+            recorder.devices.warm_up(_current_stream() if stream is None else stream, self._clock_of)
+
+    def _marked(self, span: spans.Span | spans.DeviceSpan) -> AbstractContextManager[OpenSpan]:
+        self._took_part = True
+        return span if self._marks is None else spans.MarkedSpan(span, self._marks)
+
+    # Switching on and off ---------------------------------------------------------------------------------------------
+
+    @property
+    def on(self) -> bool:
+        """Whether phases are recorded now."""
+        return self._recorder is not None
+
+    @property
+    def recorder(self) -> Recorder | None:
+        """The recording under way: how many tokens so far, how active the device is."""
+        return self._recorder
+
+    def start(self) -> Self:
+        """Switch on. Does nothing where it is on."""
+        if self._recorder is None and self not in _guests:
+            origin_ns, self.meta["base_time_ns"] = self._now(), time.time_ns()
+            sink = self._open(Placement.or_alone(os.environ))
+            self._file = sink if isinstance(sink, TraceFile) else None
+            self._recorder = Recorder(sink, now=self._now, origin_ns=origin_ns, every_token=self._every_token)
+            self._recorder.start()
+            atexit.register(self.close)
+        return self
+
+    def close(self, *, complete: bool = True) -> Recorded | None:
+        """Switch off and finish the file; it is left out where nothing was recorded. None where it was off.
+
+        ``complete``: the run came to its end. Raises :class:`CbprofError` if the recording failed on the way.
+        """
+        if self in _guests:
+            return None
+        recorder, self._recorder = self._recorder, None
+        file, self._file = self._file, None
+        atexit.unregister(self.close)
+        if recorder is None or recorder.forked:
+            return None
+        try:
+            recorded = recorder.close()
+        except BaseException:
+            if file is not None:
+                file.close(self.meta | {"complete": False})
+            raise
+        if file is not None and not recorded.spans:
+            file.abandon()
+        elif file is not None:
+            file.close(self.meta | self._final(recorder, recorded, complete=complete))
+        return recorded
+
+    def _open(self, placement: Placement) -> SpanSink:
+        """Where the spans of one recording go."""
+        self.meta = placement.facts | self.meta
+        if self.path is not None:
+            self.path = placement.path(self.path)
+            return TraceWriter(self.path, self.meta)
+        assert self._sink is not None
+        return self._sink
+
+    def _final(self, recorder: Recorder, recorded: Recorded, *, complete: bool) -> dict[str, Any]:
+        """What is known of the recording when it is over."""
+        clocks = [clock for clock in recorder.devices.clocks() if not isinstance(clock, NoClock)]
+        emulated = clocks and all(isinstance(clock, BlockingClock) for clock in clocks)
+        return {
+            "evidence": self.meta.get("evidence", "emulated" if emulated else "cuda_events"),
+            "complete": complete,
+            "tokens": recorded.tokens,
+            "clock_error_ns": recorded.clock_error_ns,
+            "device_error_ns": recorded.device_error_ns,
         }
 
-    def phase(
-        self, name: str, step: int, *, slot: int = NONE, stream: Stream | None = None
-    ) -> AbstractContextManager[None]:
-        if stream is not None:
-            return _LaunchPhase(self, name, step, slot, stream)
-        if name == CAPTURE:
-            return self._capture(step, slot)
-        return _Phase(self, WORK, name, step, slot)
-
-    def wait(self, name: str, step: int, *, slot: int = NONE) -> AbstractContextManager[None]:
-        return _Phase(self, WAIT, name, step, slot)
-
-    @contextmanager
-    def _capture(self, step: int, slot: int) -> Iterator[None]:
-        with _Phase(self, WORK, CAPTURE, step, slot), self._clock.paused():
-            yield
-
-    def batch(self, batch: Batch) -> None:
-        self.note_batch(batch.step, batch.num_tokens, batch.num_requests, batch.context, batch.phase)
-
-    def tokens(self, produced: Mapping[int, int], finished: list[int]) -> None:
-        self.note_tokens(produced, finished)
-
-    def arrived(self, request: int, time_ns: int) -> None:
-        self.note_arrival(request, time_ns)
-
-    def recorded(self, event: Event, stream: Stream, step: int) -> None:
-        self._note((self._drain.edges.recorded, event, stream, step))
-
-    def waited(self, event: Event, waiter: Stream | None, step: int) -> None:
-        self._note((self._drain.edges.waited, event, waiter, step))
-
-    def _write_phase(self, span: HostSpan) -> None:
-        self._drain.host_span(span, self._host_lane)
-
-    def _write_launch(self, span: LaunchSpan) -> None:
-        self._drain.launch_span(span, self._host_lane, self._goes_to[span.stream.kind])
-
-
-class _Phase(HostSpan):
-    """A span being taken. What stands in enter and exit is the price that the engine pays."""
-
-    __slots__ = ("_tracer",)
-
-    def __init__(self, tracer: SpanTracer, kind: Kind, name: str, step: int, slot: int) -> None:
-        self._tracer = tracer
-        self.kind = kind
-        self.name = name
-        self.step = step
-        self.slot = slot
-
-    def __enter__(self) -> None:
-        self.start_ns = self._tracer.now()
-
-    def __exit__(self, *error: object) -> None:
-        tracer = self._tracer
-        self.end_ns = tracer.now()
-        tracer._note((tracer._write_phase, self))
-
-
-class _LaunchPhase(LaunchSpan):
-    """A span being taken that also bounds the device work which is queued inside it."""
-
-    __slots__ = ("_tracer",)
-
-    def __init__(self, tracer: SpanTracer, name: str, step: int, slot: int, stream: Stream) -> None:
-        self._tracer = tracer
-        self.kind = WORK
-        self.name = name
-        self.step = step
-        self.slot = slot
-        self.stream = stream
-
-    def __enter__(self) -> None:
-        tracer = self._tracer
-        self.start_ns = tracer.now()
-        self.handle = tracer._clock.begin(self.stream)
+    def __enter__(self) -> Self:
+        return self.start()
 
     def __exit__(self, error: type[BaseException] | None, *details: object) -> None:
-        tracer = self._tracer
-        # After an error nobody knows how much of the work was queued: keep the host's span, drop the device's.
-        self.handle = tracer._clock.end(self.stream, self.handle) if error is None else None
-        self.end_ns = tracer.now()
-        tracer._note((tracer._write_launch, self))
+        self.close(complete=error is None)
+
+
+class HostTracer(Tracer):
+    """Of ``cbprof record``: every other tracer of the process is its guest, and feeds its recording instead of its own.
+
+    Guests are on when it is on, whatever they are told.
+    """
+
+    _has_switch = False
+
+    @property
+    def guests(self) -> list[Tracer]:
+        return list(_guests)
+
+    @property
+    def recorded_guests(self) -> list[Tracer]:
+        """Those with a phase in the recording under way, or in the last one."""
+        return [guest for guest in _guests if guest._took_part]
+
+    def host(self) -> None:
+        """Take in whoever makes a tracer from now on."""
+        global _host  # noqa: PLW0603 - one for the process, as cbprof record is
+        _host = self
+
+    def step_begins(self, number: int) -> None:
+        """A guest begins its step ``number``; called before its span is taken."""
+
+    def start(self) -> Self:
+        if not self.on:
+            for guest in self.guests:
+                guest._took_part = False
+        super().start()
+        for guest in self.guests:
+            guest._recorder = self._recorder
+        return self
+
+    def close(self, *, complete: bool = True) -> Recorded | None:
+        for guest in self.guests:
+            guest._recorder = None
+        return super().close(complete=complete)
+
+
+_host: HostTracer | None = None
+_guests: WeakSet[Tracer] = WeakSet()
+
+
+def _current_stream() -> Any:
+    """The stream that torch queues on, or None where there is none."""
+    if not cuda_is_there():
+        return None
+    import torch
+
+    return torch.cuda.current_stream()

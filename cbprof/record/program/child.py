@@ -1,6 +1,6 @@
 """Inside a program that ``cbprof record`` started: wait for something to record, and record it.
 
-Until the program imports torch or a :class:`~cbprof.record.instrument.Tracer`, nothing happens here and nothing is
+Until the program imports torch or a :class:`~cbprof.record.tracer.Tracer`, nothing happens here and nothing is
 loaded. From then on one thread does all that takes time: start and stop, torch.profiler, files, the status.
 """
 
@@ -45,7 +45,7 @@ class Child:
             {
                 "torch.cuda": self._torch_is_there,
                 CONTINUOUS_BATCHING: self._transformers_is_there,
-                "cbprof.record.instrument": self._tracer_is_there,
+                "cbprof.record.tracer": self._tracer_is_there,
             }
         ).install()
 

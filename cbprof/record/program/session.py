@@ -14,13 +14,13 @@ from typing import Any, Literal, NamedTuple
 
 from cbprof.engine.placement import Placement
 from cbprof.errors import CbprofError
-from cbprof.record.clock_choice import cuda_or_host_clock
-from cbprof.record.instrument import HostTracer
+from cbprof.record.clocks.choice import cuda_or_host_clock
+from cbprof.record.engines.transformers.attach import Instrumented
 from cbprof.record.program.lazy_file import LazyFile
 from cbprof.record.program.profiler import Profiler, cuda_is_up
 from cbprof.record.program.settings import Settings
 from cbprof.record.program.status import Status
-from cbprof.record.transformers.attach import Instrumented
+from cbprof.record.tracer import HostTracer
 from cbprof.trace import SpanSink
 
 STATUS_PERIOD_S = 0.5

@@ -7,7 +7,7 @@ from functools import partial
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from cbprof.record.instrument import Tracer
+from cbprof.record.tracer import Tracer
 from cbprof.record.wrapping import Wrappings
 
 Method = Callable[..., Any]

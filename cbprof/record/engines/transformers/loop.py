@@ -19,11 +19,11 @@ from contextlib import AbstractContextManager
 from itertools import count
 from typing import Any, NamedTuple
 
-from cbprof.record.clock_choice import cuda_is_there
-from cbprof.record.instrument import Tracer
+from cbprof.record.clocks.choice import cuda_is_there
+from cbprof.record.engines.transformers.batches import Requests, facts
 from cbprof.record.recorder import Recorder
 from cbprof.record.spans import OpenSpan
-from cbprof.record.transformers.batches import Requests, facts
+from cbprof.record.tracer import Tracer
 from cbprof.trace import NONE
 
 Method = Callable[..., Any]

@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping
 from typing import Literal
 
 from cbprof.errors import UsageError
-from cbprof.record.clock import BlockingClock, DeviceClock, NoClock
+from cbprof.record.clocks.base import BlockingClock, DeviceClock, NoClock
 
 ClockOf = Callable[[int], DeviceClock]
 """Makes the clock of a device, by its index, when it is first needed."""
 
 DeviceChoice = Literal["auto", "cuda", "host", "none"] | DeviceClock | ClockOf
-"""What may be asked for; see :class:`~cbprof.record.instrument.Tracer`."""
+"""What may be asked for; see :class:`~cbprof.record.tracer.Tracer`."""
 
 
 def choose_clock(device: DeviceChoice) -> ClockOf:
@@ -41,7 +41,7 @@ def host_clock(device: int) -> DeviceClock:
 
 def cuda_clock(device: int) -> DeviceClock:
     """CUDA events, with a small pool, which grows with what is in flight."""
-    from cbprof.record.cuda_clock import CudaClock
+    from cbprof.record.clocks.cuda import CudaClock
 
     return CudaClock(device, pairs=256)
 

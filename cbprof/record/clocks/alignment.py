@@ -18,7 +18,7 @@ import math
 from collections.abc import Callable
 from typing import Generic, NamedTuple, TypeVar
 
-from cbprof.record.clock import ClockErrors
+from cbprof.record.clocks.base import ClockErrors
 
 EVENT_RESOLUTION_NS = 1000
 """Of the difference of two CUDA events: the CUDA runtime's manual gives each about 0.5 us."""

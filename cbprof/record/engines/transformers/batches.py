@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from itertools import count
 from typing import Any, NamedTuple
 
-from cbprof.record.instrument import Tracer
+from cbprof.record.tracer import Tracer
 from cbprof.trace import BatchPhase
 
 _STRANGE = (AttributeError, TypeError, IndexError)

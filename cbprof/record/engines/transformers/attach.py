@@ -11,8 +11,8 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from cbprof.errors import UsageError
-from cbprof.record.instrument import Tracer
-from cbprof.record.transformers.loop import LoopPhases
+from cbprof.record.engines.transformers.loop import LoopPhases
+from cbprof.record.tracer import Tracer
 from cbprof.record.wrapping import Wrappings
 
 PACKAGE = "transformers.generation.continuous_batching"

@@ -16,7 +16,7 @@ from cbprof.engine.engine import Outcome, check_installed
 from cbprof.engine.request import Request
 from cbprof.engine.scheduler import Counters
 from cbprof.errors import EngineError, UsageError
-from cbprof.record.transformers.attach import import_continuous_batching
+from cbprof.record.engines.transformers.attach import import_continuous_batching
 
 if TYPE_CHECKING:
     from cbprof.engine.model.spec import DtypeName
@@ -156,7 +156,7 @@ def _load(config: EngineConfig) -> Any:
 
     from cbprof.engine.model.load import load
     from cbprof.engine.model.spec import ModelSpec
-    from cbprof.record.transformers.attention import use_torch_flash
+    from cbprof.record.engines.transformers.attention import use_torch_flash
 
     spec = ModelSpec(name=config.model, dtype=cast("DtypeName", config.dtype), seed=config.seed)
     model = load(spec, torch.device(config.device), attention="sdpa")

@@ -16,8 +16,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from cbprof.errors import EngineError
-from cbprof.record.alignment import Alignment, Bracket
-from cbprof.record.clock import ClockErrors, Times
+from cbprof.record.clocks.alignment import Alignment, Bracket
+from cbprof.record.clocks.base import ClockErrors, Times
 
 if TYPE_CHECKING:
     import torch

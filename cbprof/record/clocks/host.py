@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from math import ceil
 from typing import NamedTuple, Protocol
 
-from cbprof.record.clock import ClockErrors, Times
+from cbprof.record.clocks.base import ClockErrors, Times
 
 
 class CountingStream(Protocol):

@@ -14,9 +14,9 @@ from cbprof.engine.placement import rank_facts
 from cbprof.engine.workload import Workload
 from cbprof.record.attach import attach
 from cbprof.record.cupti import CuptiWindow
+from cbprof.record.engines.transformers.serve import TransformersEngine
 from cbprof.record.recorder import Recorder
 from cbprof.record.session import RecordedRun, record
-from cbprof.record.transformers.serve import TransformersEngine
 
 Watch = Callable[[Recorder], None]
 

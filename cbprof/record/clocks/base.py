@@ -1,7 +1,7 @@
 """The clock of a device: when did the work between two points of a stream run, in the host's nanoseconds?
 
-One small contract and four answers: :class:`NoClock` and :class:`BlockingClock` here, :mod:`cbprof.record.host_clock`
-for the device process, :mod:`cbprof.record.cuda_clock` for CUDA events. ``begin`` and ``end`` are called on the
+One small contract and four answers: :class:`NoClock` and :class:`BlockingClock` here, :mod:`cbprof.record.clocks.host`
+for the device process, :mod:`cbprof.record.clocks.cuda` for CUDA events. ``begin`` and ``end`` are called on the
 engine's thread and must cost next to nothing; the other methods are called on the tracer's own thread.
 """
 

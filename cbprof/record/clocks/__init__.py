@@ -1,0 +1,1 @@
+"""When did the work between two points of a stream run, in the host's nanoseconds?"""

@@ -1,0 +1,1 @@
+"""Engines that are recorded from outside, a folder each."""

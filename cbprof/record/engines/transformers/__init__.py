@@ -1,0 +1,1 @@
+"""The continuous batching of transformers, attached, wrapped and put back."""

@@ -1,1 +1,0 @@
-"""transformers' own continuous batching, recorded from outside."""
