@@ -17,10 +17,10 @@ from model_batches import LAYOUT, NUM_BLOCKS, Row, pack  # noqa: E402
 from triton_interpreter import DEVICE, kernel_modules  # noqa: E402
 
 from cbprof.engine.layout import SlotLayout  # noqa: E402
-from cbprof.engine.model import varlen_attention  # noqa: E402
+from cbprof.engine.model.attention import varlen as varlen_attention  # noqa: E402
+from cbprof.engine.model.attention.torch import TorchAttention  # noqa: E402
+from cbprof.engine.model.attention.varlen import VarlenAttention  # noqa: E402
 from cbprof.engine.model.inputs import StepInputs, view  # noqa: E402
-from cbprof.engine.model.torch_attention import TorchAttention  # noqa: E402
-from cbprof.engine.model.varlen_attention import VarlenAttention  # noqa: E402
 from cbprof.errors import UsageError  # noqa: E402
 
 BLOCKS = [31, 4, 17, 0, 39, 22, 8, 13, 27, 2, 35, 19]

@@ -17,7 +17,7 @@ import pytest
 from toy_host_model import DIE, ECHO, FAIL, GATED, REFUSE, ToySpec
 
 from cbprof.engine.devices.base import Device, Streams
-from cbprof.engine.devices.host import HostDevice
+from cbprof.engine.devices.host.device import HostDevice
 from cbprof.engine.layout import SlotLayout
 from cbprof.errors import EngineError, UsageError
 
@@ -119,7 +119,7 @@ class TestContract:
         assert device.streams(separate=False) is merged
 
     def test_the_parent_needs_no_torch(self) -> None:
-        code = "import sys, cbprof.engine.devices.host; sys.exit('torch' in sys.modules)"
+        code = "import sys, cbprof.engine.devices.host.device; sys.exit('torch' in sys.modules)"
         subprocess.run([sys.executable, "-c", code], check=True)
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cbprof.engine.devices.host_wire import Setup
+from cbprof.engine.devices.host.wire import Setup
 from cbprof.errors import UsageError
 
 ECHO, GATED, FAIL, REFUSE, DIE = range(5)

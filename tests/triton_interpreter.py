@@ -32,7 +32,9 @@ def kernel_modules() -> KernelModules:
             if not name.startswith("triton._C"):
                 del sys.modules[name]
         _accept_recent_numpy()
-    from cbprof.engine.model import fused_triton, triton_attention, triton_sampling
+    from cbprof.engine.model import triton_sampling
+    from cbprof.engine.model.attention import triton as triton_attention
+    from cbprof.engine.model.fused import triton as fused_triton
 
     return KernelModules(triton_attention, fused_triton, triton_sampling)
 

@@ -20,7 +20,7 @@ from cbprof.errors import UsageError
 
 if TYPE_CHECKING:
     from cbprof.engine.devices.cuda import CudaDevice
-    from cbprof.engine.devices.host import HostDevice
+    from cbprof.engine.devices.host.device import HostDevice
 
 
 @dataclass(frozen=True)
@@ -128,6 +128,6 @@ def _open_device(config: EngineConfig) -> CudaDevice | HostDevice:
             buckets=config.buckets,
             index=config.device_index,
         )
-    from cbprof.engine.devices.host import HostDevice
+    from cbprof.engine.devices.host.device import HostDevice
 
     return HostDevice(spec, config.layout, num_blocks=config.cache_blocks, slots=config.slots, buckets=config.buckets)

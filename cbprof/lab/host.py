@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cbprof.engine.config import EngineConfig
-from cbprof.engine.devices.host import HostDevice
+from cbprof.engine.devices.host.device import HostDevice
 from cbprof.engine.layout import SlotLayout
 from cbprof.engine.model.spec import ModelSpec
 from cbprof.lab.bench import SLOTS, Server

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from cbprof.engine.devices.host_wire import Setup
+from cbprof.engine.devices.host.wire import Setup
 from cbprof.engine.model.spec import ModelFacts
 from cbprof.lab.arithmetic import Ints, churn
 
@@ -26,7 +26,7 @@ STEP_ROUNDS = 120
 
 
 class LabModel:
-    """A :class:`~cbprof.engine.devices.host_child.DeviceModel` of integers."""
+    """A :class:`~cbprof.engine.devices.host.child.DeviceModel` of integers."""
 
     def __init__(self, setup: Setup) -> None:
         layout = setup.layout

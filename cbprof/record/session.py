@@ -21,7 +21,7 @@ from cbprof.record.span_tracer import SpanTracer
 
 if TYPE_CHECKING:
     from cbprof.engine.devices.cuda import CudaDevice
-    from cbprof.engine.devices.host import HostDevice
+    from cbprof.engine.devices.host.device import HostDevice
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ def _finish(writer: TraceWriter, tracer: SpanTracer, outcome: Outcome | None, pr
 
 def _device_clock(device: CudaDevice | HostDevice) -> DeviceClock:
     """The clock that knows when work ran on this device."""
-    from cbprof.engine.devices.host import HostDevice
+    from cbprof.engine.devices.host.device import HostDevice
 
     if isinstance(device, HostDevice):
         return HostClock(device)

@@ -9,10 +9,10 @@ import torch
 from transformers import PreTrainedModel
 
 from cbprof.engine.layout import SlotLayout
-from cbprof.engine.model.fuse import can_fuse, take_apart
-from cbprof.engine.model.fused_decoder import FusedDecoder
+from cbprof.engine.model.attention.paged import Attend, PagedCache, PagedStep
+from cbprof.engine.model.fused.decoder import FusedDecoder
+from cbprof.engine.model.fused.fuse import can_fuse, take_apart
 from cbprof.engine.model.inputs import StepInputs, known_ids
-from cbprof.engine.model.paged import Attend, PagedCache, PagedStep
 
 
 class Decoder(Protocol):
@@ -52,9 +52,9 @@ def decoder_for(model: PreTrainedModel, layout: SlotLayout, *, fuse: bool, compi
     if compiled or not fuse or not can_fuse(model):
         return ModuleDecoder(model, compiled=compiled)
     if model.device.type == "cuda":
-        from cbprof.engine.model import fused_triton
+        from cbprof.engine.model.fused import triton as fused_triton
 
         return FusedDecoder(take_apart(model, layout.max_context), fused_triton)
-    from cbprof.engine.model import fused_torch
+    from cbprof.engine.model.fused import torch as fused_torch
 
     return FusedDecoder(take_apart(model, layout.max_context), fused_torch)

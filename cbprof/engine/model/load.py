@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from cbprof.engine.model.paged import ATTENTION_NAME, register_attention
+from cbprof.engine.model.attention.paged import ATTENTION_NAME, register_attention
 from cbprof.engine.model.presets import PRESETS, fill_randomly
 from cbprof.engine.model.refuse import refuse_class, refuse_config
 from cbprof.engine.model.spec import DTYPES, ModelFacts, ModelSpec

@@ -7,10 +7,10 @@ from collections.abc import Callable
 import torch
 
 from cbprof.engine.layout import SlotLayout
+from cbprof.engine.model.attention.paged import Attention, PagedCache
 from cbprof.engine.model.decoder import decoder_for
 from cbprof.engine.model.inputs import fill_idle, view
 from cbprof.engine.model.load import dtype_of, facts, load
-from cbprof.engine.model.paged import Attention, PagedCache
 from cbprof.engine.model.sampling import sample, vocabulary_hashes
 from cbprof.engine.model.spec import ModelSpec
 from cbprof.errors import UsageError
@@ -73,14 +73,14 @@ class Runner:
     def _attention_for(self, spec: ModelSpec, device: torch.device) -> Attention:
         group = self.facts.heads // self.facts.kv_heads
         if device.type == "cpu":
-            from cbprof.engine.model.torch_attention import TorchAttention
+            from cbprof.engine.model.attention.torch import TorchAttention
 
             return TorchAttention(self._layout.block_size, group)
         if spec.attention == "varlen":
-            from cbprof.engine.model.varlen_attention import VarlenAttention
+            from cbprof.engine.model.attention.varlen import VarlenAttention
 
             return VarlenAttention(self._layout)
-        from cbprof.engine.model.triton_attention import TritonAttention
+        from cbprof.engine.model.attention.triton import TritonAttention
 
         return TritonAttention(self._layout, kv_heads=self.facts.kv_heads, device=device)
 

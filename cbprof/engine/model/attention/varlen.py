@@ -1,6 +1,6 @@
 """Paged attention by torch's own flash kernel, where its ``varlen_attn`` reads keys and values through a block table.
 
-A peer of :mod:`~cbprof.engine.model.triton_attention`, to compare with: the same inputs, read on the device, and a grid
+A peer of :mod:`~cbprof.engine.model.attention.triton`, to compare with: the same inputs, read on the device, and a grid
 that depends on the bucket alone, so that graphs capture it.
 """
 
@@ -24,7 +24,7 @@ _PAGE = 256
 
 
 class VarlenAttention:
-    """The :class:`~cbprof.engine.model.paged.Attention` of torch. Raises :class:`UsageError` where it cannot be."""
+    """The :class:`~cbprof.engine.model.attention.paged.Attention` of torch. Raises :class:`UsageError` where it cannot be."""
 
     def __init__(self, layout: SlotLayout) -> None:
         self._layout = layout
@@ -40,7 +40,7 @@ class VarlenAttention:
 
 
 class _Plan:
-    """An :class:`~cbprof.engine.model.paged.Attend` for one bucket of one slot."""
+    """An :class:`~cbprof.engine.model.attention.paged.Attend` for one bucket of one slot."""
 
     def __init__(self, inputs: StepInputs, layout: SlotLayout, attend: Callable[..., torch.Tensor]) -> None:
         self._inputs, self._layout, self._attend = inputs, layout, attend

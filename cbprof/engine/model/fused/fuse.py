@@ -2,7 +2,7 @@
 
 A decode step reads every weight once and does little else, so what counts is the number of kernels and how long each
 matrix product is. Of a layer's seven products four remain; what lies between them is fused by
-:mod:`cbprof.engine.model.fused_decoder`, from some thirty kernels to six.
+:mod:`cbprof.engine.model.fused.decoder`, from some thirty kernels to six.
 """
 
 from __future__ import annotations

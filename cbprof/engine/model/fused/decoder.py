@@ -14,9 +14,9 @@ from typing import NamedTuple, Protocol
 
 import torch
 
-from cbprof.engine.model.fuse import DecoderWeights, HeadNorms
+from cbprof.engine.model.attention.paged import Attend, PagedCache
+from cbprof.engine.model.fused.fuse import DecoderWeights, HeadNorms
 from cbprof.engine.model.inputs import StepInputs
-from cbprof.engine.model.paged import Attend, PagedCache
 
 
 class Embedded(NamedTuple):

@@ -27,7 +27,7 @@ class _Group(NamedTuple):
 
 
 class TorchAttention:
-    """The :class:`~cbprof.engine.model.paged.Attention` of the CPU; ``group`` is heads / kv_heads."""
+    """The :class:`~cbprof.engine.model.attention.paged.Attention` of the CPU; ``group`` is heads / kv_heads."""
 
     def __init__(self, block_size: int, group: int) -> None:
         self._block_size = block_size
@@ -65,7 +65,7 @@ class _Workspace:
 
 
 class _Plan(NamedTuple):
-    """An :class:`~cbprof.engine.model.paged.Attend` for one batch."""
+    """An :class:`~cbprof.engine.model.attention.paged.Attend` for one batch."""
 
     groups: list[_Group]
     keys: _Workspace

@@ -13,7 +13,7 @@ from io import FileIO
 from multiprocessing.connection import Connection, Pipe
 from typing import TYPE_CHECKING
 
-from cbprof.engine.devices.host_wire import COMMAND, QUEUES, Setup, SharedMemory, anonymous_file
+from cbprof.engine.devices.host.wire import COMMAND, QUEUES, Setup, SharedMemory, anonymous_file
 from cbprof.engine.layout import SlotLayout
 from cbprof.errors import CbprofError, EngineError
 
@@ -134,7 +134,7 @@ def _spawn(control: int, inherited: Sequence[int]) -> subprocess.Popen[bytes]:
     """Start the child: silent unless debugging, importing what we can import, out of the reach of Ctrl-C."""
     debug = bool(os.environ.get("CBPROF_DEBUG"))
     return subprocess.Popen(
-        [sys.executable, "-P", "-m", "cbprof.engine.devices.host_child", str(control)],
+        [sys.executable, "-P", "-m", "cbprof.engine.devices.host.child", str(control)],
         pass_fds=(control, *inherited),
         env={**os.environ, "PYTHONPATH": os.pathsep.join(entry or os.getcwd() for entry in sys.path)},
         process_group=0,

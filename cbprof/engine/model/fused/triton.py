@@ -1,14 +1,14 @@
 """The fused decoder's small operations as Triton kernels: each a single launch. For their meaning see
-:class:`~cbprof.engine.model.fused_decoder.FusedOps`. All tensors are contiguous."""
+:class:`~cbprof.engine.model.fused.decoder.FusedOps`. All tensors are contiguous."""
 
 from __future__ import annotations
 
 import torch
 import triton
 
-from cbprof.engine.model import fused_kernels as kernels
-from cbprof.engine.model.fuse import HeadNorms
-from cbprof.engine.model.fused_decoder import Embedded
+from cbprof.engine.model.fused import kernels
+from cbprof.engine.model.fused.decoder import Embedded
+from cbprof.engine.model.fused.fuse import HeadNorms
 from cbprof.engine.model.inputs import StepInputs
 
 _ROW_WARPS = 8

@@ -1,7 +1,7 @@
 """The host device: a child process plays the GPU, so that the engine can run, and be watched, without one.
 
 A thread would not do: it shares the interpreter lock with the engine's loop, which makes async *slower* than sync. The
-child (:mod:`cbprof.engine.devices.host_child`) owns the model and its device buffers. A queue is a pipe, and a program
+child (:mod:`cbprof.engine.devices.host.child`) owns the model and its device buffers. A queue is a pipe, and a program
 one command on it, as a graph replay is one launch. The "pinned" slot buffers are shared memory, which the child reads
 when a copy executes, so that a missing event is a real race. Operations are stamped by the child on the machine's
 monotonic clock, which is ``time.perf_counter_ns`` here.
@@ -13,16 +13,16 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from cbprof.engine.devices.base import Event, Program, SlotBuffers, Stream, StreamKind, Streams
-from cbprof.engine.devices.cores import Cores
-from cbprof.engine.devices.host_process import DeviceProcess
-from cbprof.engine.devices.host_wire import PROGRAMS, QUEUES, WAIT
+from cbprof.engine.devices.host.cores import Cores
+from cbprof.engine.devices.host.process import DeviceProcess
+from cbprof.engine.devices.host.wire import PROGRAMS, QUEUES, WAIT
 from cbprof.engine.layout import SlotLayout
 from cbprof.errors import EngineError
 
 if TYPE_CHECKING:
     from cbprof.engine.model.spec import ModelSpec
 
-TORCH_MODEL = "cbprof.engine.devices.host_child:torch_model"
+TORCH_MODEL = "cbprof.engine.devices.host.child:torch_model"
 
 
 class Stamps(NamedTuple):

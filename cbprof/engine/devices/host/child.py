@@ -12,7 +12,7 @@
     wake     <-- a byte a command -----
 
 The parent holds the only other end of ``control``, so it cannot end, by whatever means, without ending this process.
-Started by :mod:`cbprof.engine.devices.host` as ``python -m cbprof.engine.devices.host_child DESCRIPTOR``.
+Started by :mod:`cbprof.engine.devices.host.device` as ``python -m cbprof.engine.devices.host.child DESCRIPTOR``.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from typing import Any, NoReturn, Protocol
 import numpy as np
 
 from cbprof.engine.devices.base import IntArray, Program
-from cbprof.engine.devices.cores import Cores
-from cbprof.engine.devices.host_wire import COMMAND, PROGRAMS, QUEUES, WAIT, Setup, SharedMemory
+from cbprof.engine.devices.host.cores import Cores
+from cbprof.engine.devices.host.wire import COMMAND, PROGRAMS, QUEUES, WAIT, Setup, SharedMemory
 from cbprof.errors import CbprofError, EngineError
 
 

@@ -9,8 +9,8 @@ import triton
 from torch import library
 
 from cbprof.engine.layout import SlotLayout
+from cbprof.engine.model.attention.kernels import attend
 from cbprof.engine.model.inputs import StepInputs
-from cbprof.engine.model.triton_kernels import attend
 
 _KEYS_A_TURN = 64
 _MIN_SPLIT = 256
@@ -21,7 +21,7 @@ _DECODE_TILE, _PREFILL_TILE = 16, 64
 
 
 class TritonAttention:
-    """The :class:`~cbprof.engine.model.paged.Attention` of CUDA devices."""
+    """The :class:`~cbprof.engine.model.attention.paged.Attention` of CUDA devices."""
 
     def __init__(self, layout: SlotLayout, *, kv_heads: int, device: torch.device) -> None:
         self._layout = layout
@@ -36,7 +36,7 @@ class TritonAttention:
 
 
 class _Plan:
-    """An :class:`~cbprof.engine.model.paged.Attend` for one bucket of one slot."""
+    """An :class:`~cbprof.engine.model.attention.paged.Attend` for one bucket of one slot."""
 
     def __init__(self, inputs: StepInputs, layout: SlotLayout, splits: int, arrived: torch.Tensor) -> None:
         self._inputs, self._block_size, self._splits = inputs, layout.block_size, splits

@@ -6,8 +6,8 @@ import torch
 from torch.nn.functional import embedding as look_up
 from torch.nn.functional import silu
 
-from cbprof.engine.model.fuse import HeadNorms
-from cbprof.engine.model.fused_decoder import Embedded
+from cbprof.engine.model.fused.decoder import Embedded
+from cbprof.engine.model.fused.fuse import HeadNorms
 from cbprof.engine.model.inputs import StepInputs, known_ids
 
 

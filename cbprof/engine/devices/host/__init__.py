@@ -1,0 +1,1 @@
+"""The device without a GPU: a child process plays it."""

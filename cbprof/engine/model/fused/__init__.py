@@ -1,0 +1,1 @@
+"""The lean decoder of the Llama, Qwen2 and Qwen3 families: merged projections, fused kernels."""
