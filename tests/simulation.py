@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from simulated_device import SimulatedDevice, next_token
 
 from cbprof.engine.async_loop import run_async
 from cbprof.engine.config import EngineConfig, Mode
-from cbprof.engine.devices.simulated import SimulatedDevice, next_token
 from cbprof.engine.hooks import Hooks
 from cbprof.engine.noise import noise_keys
 from cbprof.engine.request import Request

@@ -15,8 +15,6 @@ import pytest
 pytest.importorskip("transformers")
 pytest.importorskip("psutil", reason="transformers' continuous batching needs it on a CPU")
 import torch
-from cbprof.record.engines.runs.transformers import attach as attach_module
-from cbprof.record.engines.runs.transformers import attention
 from transformers_batching import NEW_TOKENS, PROMPTS, Stream, generate, tiny_model
 
 import cbprof
@@ -27,6 +25,8 @@ from cbprof.errors import EngineError, UsageError
 from cbprof.formats import load
 from cbprof.record.clocks.base import BlockingClock
 from cbprof.record.engines.runs import open_engine
+from cbprof.record.engines.transformers import attach as attach_module
+from cbprof.record.engines.transformers import attention
 from cbprof.record.engines.transformers.attach import PACKAGE, POINTS, Instrumented
 from cbprof.record.engines.transformers.attention import use_torch_flash
 from cbprof.record.engines.transformers.loop import LANE, InFlight, Loop, LoopPhases

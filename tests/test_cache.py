@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from cbprof.formats import cache, load
 from cbprof.formats import importers as detect
-from cbprof.formats.kineto.read import read as kineto
+from cbprof.formats.kineto import read as kineto
 from cbprof.trace import Trace
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "scripts"))

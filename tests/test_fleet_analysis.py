@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from oracle import NO_DEADLINE
 from rich.console import Console
 
+from cbprof.analysis.ranks import step_profile as profile
 from cbprof.analysis.ranks.clocks import skew_of
 from cbprof.analysis.ranks.collectives import MOST_KEPT, Collectives, collectives_of
 from cbprof.analysis.ranks.heat import heat_map
-from cbprof.analysis.ranks.one_folder import step_profile as profile
 from cbprof.analysis.ranks.rank import BINS, FleetRank, bin_edges
 from cbprof.analysis.ranks.report import ExaminedFile, FleetReport, report_fleet
 from cbprof.analysis.ranks.step_profile import StepProfile

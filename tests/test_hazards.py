@@ -14,13 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from oracle import NO_DEADLINE, traces
 from replay_oracle import Costs, costs, trace_of_run
+from simulated_device import SimulatedDevice
 from simulation import serve
 from test_tracer import CONFIG, Ticks, make
 
 from cbprof.analysis.hazards.hazards import Example, Hazards, Verdict, find_hazards
 from cbprof.engine import async_loop, sync_loop
 from cbprof.engine.config import Mode
-from cbprof.engine.devices.simulated import SimulatedDevice
 from cbprof.engine.request import Request
 from cbprof.errors import UsageError
 from cbprof.formats import load

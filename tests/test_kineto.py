@@ -17,8 +17,8 @@ from kineto_samples import DECODE, HOST, call, host, kernel, text_of, thread_nam
 from cbprof.errors import DataError
 from cbprof.formats import load
 from cbprof.formats.bytes import stream
-from cbprof.formats.kineto.read import helper as kineto_helper
-from cbprof.formats.kineto.read import read as kineto
+from cbprof.formats.kineto import helper as kineto_helper
+from cbprof.formats.kineto import read as kineto
 from cbprof.formats.kineto.times import NOT_A_TIME, from_floats, from_text
 from cbprof.trace import Kind, Trace
 

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from cbprof.analysis.accounting.step_source import StepSource, step_source
 from cbprof.cli.main import app
 from cbprof.formats import load, save
-from cbprof.formats.kineto.read import read as kineto
+from cbprof.formats.kineto import read as kineto
 from cbprof.formats.steps.marks import with_steps
 from cbprof.formats.steps.search import LEAST_STEPS, with_searched_steps
 from cbprof.trace import NONE, Kind, Lane, Trace, TraceBuilder

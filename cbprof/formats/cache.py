@@ -100,7 +100,7 @@ def _readers() -> str:
     """What tells the code that reads traces from any other state of it."""
     package = Path(__file__).parents[1]
     crc = 0
-    for source in (package / "trace.py", *sorted(package.glob("formats/*.py"))):
+    for source in (package / "trace.py", *sorted(package.glob("formats/**/*.py"))):
         crc = zlib.crc32(source.read_bytes(), crc)
     return f"{__version__} {crc:08x}"
 

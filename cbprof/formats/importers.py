@@ -12,8 +12,8 @@ from cbprof.formats.bytes.stream import ByteStream, Progress
 from cbprof.formats.cache import through_cache
 from cbprof.formats.chrome import read as chrome_read
 from cbprof.formats.chrome import syntax as chrome_json
+from cbprof.formats.nsys import read as nsys
 from cbprof.formats.nsys.database import SQLITE_MAGIC
-from cbprof.formats.nsys.read import read as nsys
 from cbprof.formats.steps.marks import with_steps
 from cbprof.formats.steps.search import with_searched_steps
 from cbprof.trace import Trace
@@ -52,7 +52,7 @@ def _load(path: Path, *, alone: bool, progress: Progress | None) -> Trace:
         if head.startswith(SQLITE_MAGIC):
             raise DataError(f"{path}: an SQLite database inside gzip; unpack it with `gunzip` first")
     if not _OURS.search(head):
-        from cbprof.formats.kineto.read import read as kineto  # needs msgspec, which recording a run does not
+        from cbprof.formats.kineto import read as kineto  # needs msgspec, which recording a run does not
 
         try:
             return with_searched_steps(with_steps(kineto.load(path, alone=alone, progress=progress)))

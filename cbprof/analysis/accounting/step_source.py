@@ -12,8 +12,8 @@ RECORDED, ANNOTATED = "recorded", "annotations"
 class StepSource(NamedTuple):
     """``name``: ``recorded`` (the engine noted the step of each span), ``annotations``, or what was searched for.
 
-    That is ``graph launches`` or ``sampling copies`` (see :mod:`cbprof.formats.steps.search`). ``confidence``: the share
-    of the steps so found that look like the others, 0 to 1; None where there was no need to search.
+    That is ``graph launches`` or ``sampling copies`` (see :mod:`cbprof.formats.steps.search`). ``confidence``: the
+    share of the steps so found that look like the others, 0 to 1; None where there was no need to search.
     """
 
     name: str

@@ -1,7 +1,7 @@
 """What would it bring? From one trace, the async run that nobody has written yet, or what would be left of its waits.
 
-The measured durations are replayed in the order of the async loop (:mod:`cbprof.analysis.predict.replay`). A sync trace gives
-the async timeline; an async trace gives the same loop again, for what-ifs, and for what stays exposed.
+The measured durations are replayed in the order of the async loop (:mod:`cbprof.analysis.predict.replay`). A sync trace
+gives the async timeline; an async trace gives the same loop again, for what-ifs, and for what stays exposed.
 """
 
 from __future__ import annotations

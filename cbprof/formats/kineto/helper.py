@@ -50,7 +50,7 @@ class Helper:
     """
 
     def __init__(self, path: Path) -> None:
-        package = Path(__file__).parents[2]
+        package = Path(__file__).parents[3]
         paths = os.pathsep.join([str(package), *filter(None, [os.environ.get("PYTHONPATH")])])
         try:
             self._process = subprocess.Popen(
