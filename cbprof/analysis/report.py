@@ -196,7 +196,7 @@ def _verdict(verdict: Verdict) -> dict[str, Any]:
 def _gap(device: DeviceSummary, row: int) -> dict[str, Any]:
     """One gap. ``host_late_ns``, ``in_launch_ns`` and ``queue_ns`` sum to it, and say where it lies around the launch.
 
-    ``blame_ns`` names what else than launching and queueing passed the time: see :mod:`cbprof.analysis.accounting.blame`.
+    ``blame_ns`` names what else than launching and queueing passed the time (:mod:`cbprof.analysis.accounting.blame`).
     """
     gaps = device.gaps
     blame: dict[str, int] = {}

@@ -24,7 +24,9 @@ _PAGE = 256
 
 
 class VarlenAttention:
-    """The :class:`~cbprof.engine.model.attention.paged.Attention` of torch. Raises :class:`UsageError` where it cannot be."""
+    """The :class:`~cbprof.engine.model.attention.paged.Attention` of torch.
+
+    Raises :class:`UsageError` where it cannot be."""
 
     def __init__(self, layout: SlotLayout) -> None:
         self._layout = layout
