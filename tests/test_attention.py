@@ -17,11 +17,8 @@ from model_batches import LAYOUT, NUM_BLOCKS, Row, pack  # noqa: E402
 from triton_interpreter import DEVICE, kernel_modules  # noqa: E402
 
 from cbprof.engine.layout import SlotLayout  # noqa: E402
-from cbprof.engine.model.attention import varlen as varlen_attention  # noqa: E402
 from cbprof.engine.model.attention.torch import TorchAttention  # noqa: E402
-from cbprof.engine.model.attention.varlen import VarlenAttention  # noqa: E402
 from cbprof.engine.model.inputs import StepInputs, view  # noqa: E402
-from cbprof.errors import UsageError  # noqa: E402
 
 BLOCKS = [31, 4, 17, 0, 39, 22, 8, 13, 27, 2, 35, 19]
 
@@ -57,17 +54,15 @@ def tensors(tokens: int, heads: int, kv_heads: int, head_dim: int, dtype: Any) -
     return query.to(DEVICE, dtype), keys.to(DEVICE, dtype), values.to(DEVICE, dtype)
 
 
-def expected(
-    inputs: StepInputs, query: Any, keys: Any, values: Any, scale: float, block_size: int = LAYOUT.block_size
-) -> Any:
+def expected(inputs: StepInputs, query: Any, keys: Any, values: Any, scale: float) -> Any:
     """Softmax attention, written out for one token at a time; 0 for padding."""
-    group = query.shape[1] // keys.shape[1]
+    group, size = query.shape[1] // keys.shape[1], LAYOUT.block_size
     out = torch.zeros(query.shape, dtype=torch.float64)
     starts = inputs.query_start.tolist()
     for row, (start, stop) in enumerate(pairwise(starts)):
         for token in range(start, stop):
             seen = torch.arange(int(inputs.positions[token]) + 1)
-            at = inputs.block_table[row].cpu()[seen // block_size] * block_size + seen % block_size
+            at = inputs.block_table[row].cpu()[seen // size] * size + seen % size
             k = keys.cpu().double()[at].repeat_interleave(group, dim=1)
             v = values.cpu().double()[at].repeat_interleave(group, dim=1)
             weights = (torch.einsum("hd,khd->hk", query[token].cpu().double(), k) * scale).softmax(-1)
@@ -137,89 +132,6 @@ def test_triton_attention_is_planned_by_shape_alone(triton_attention: Any) -> No
     qkv = tensors(len(inputs.input_ids), 4, 2, 16, torch.float32)
     plan = triton_attention.TritonAttention(LAYOUT, kv_heads=2, device=DEVICE).plan(inputs)
     torch.testing.assert_close(plan(*qkv, 0.3).double().cpu(), expected(inputs, *qkv, 0.3), rtol=0, atol=2e-6)
-
-
-def as_documented(
-    query: Any,
-    key: Any,
-    value: Any,
-    cu_seq_q: Any,
-    cu_seq_k: Any,
-    max_q: int,
-    max_k: int,
-    *,
-    scale: float,
-    window_size: tuple[int, int],
-    enable_gqa: bool,
-    seqused_k: Any,
-    block_table: Any,
-) -> Any:
-    """What the documentation of torch's ``varlen_attn`` says of pages, in plain torch; what it leaves open is NaN."""
-    assert cu_seq_k is None
-    assert window_size == (-1, 0)
-    assert cu_seq_q.dtype == seqused_k.dtype == block_table.dtype == torch.int32
-    out = torch.full(query.shape, torch.nan, dtype=query.dtype)
-    for row, (start, stop) in enumerate(pairwise(cu_seq_q.tolist())):
-        used = int(seqused_k[row])
-        assert stop - start <= max_q
-        assert used <= max_k
-        if start == stop:
-            continue
-        pages = block_table[row, : -(-used // key.shape[1])].long()
-        keys, values = (pool[pages].flatten(0, 1)[:used].transpose(0, 1) for pool in (key, value))
-        mask = torch.ones(stop - start, used, dtype=torch.bool).tril(used - (stop - start))
-        out[start:stop] = torch.nn.functional.scaled_dot_product_attention(
-            query[start:stop].transpose(0, 1), keys, values, mask, scale=scale, enable_gqa=enable_gqa
-        ).transpose(0, 1)
-    return out
-
-
-@pytest.mark.parametrize("lengths", BATCHES.values(), ids=BATCHES)
-@pytest.mark.parametrize(("heads", "kv_heads"), [(4, 4), (6, 2)])
-def test_varlen_attention_asks_for_the_right_thing(
-    lengths: dict[int, tuple[int, int]], heads: int, kv_heads: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The kernel itself needs a GPU, and a torch newer than 2.11: see the test below."""
-    monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", as_documented)
-    monkeypatch.setattr(varlen_attention, "_PAGE", LAYOUT.block_size)
-    inputs = batch(lengths, padding=3)
-    qkv = tensors(len(inputs.input_ids), heads, kv_heads, 16, torch.float64)
-    got = VarlenAttention(LAYOUT).plan(inputs)(*qkv, 0.3)
-    torch.testing.assert_close(got.cpu(), expected(inputs, *qkv, 0.3), rtol=0, atol=1e-12)
-
-
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_varlen_attention_on_a_gpu() -> None:
-    layout = SlotLayout(max_tokens=64, max_requests=6, max_blocks=8, block_size=256)
-    try:
-        attention = VarlenAttention(layout)
-    except UsageError as error:
-        pytest.skip(str(error))
-    buffer = torch.zeros(layout.input_size, dtype=torch.int32, device="cuda")
-    inputs = view(buffer, layout, 12)
-    inputs.query_start.copy_(torch.tensor([0, 1, 8, 9, 9, 9, 9]))
-    inputs.context.copy_(torch.tensor([700, 263, 1, 0, 0, 0]))
-    inputs.positions.copy_(torch.tensor([699, *range(256, 263), 0, 0, 0, 0]))
-    inputs.block_table.copy_(torch.randperm(48).view(6, 8))
-    generator = torch.Generator("cuda").manual_seed(1)
-    keys, values = torch.randn(2, 48 * 256, 2, 64, dtype=torch.bfloat16, device="cuda", generator=generator)
-    query = torch.randn(12, 8, 64, dtype=torch.bfloat16, device="cuda", generator=generator)
-    got = attention.plan(inputs)(query, keys, values, 0.125)
-    want = expected(inputs, query, keys, values, 0.125, block_size=256)
-    torch.testing.assert_close(got.double().cpu(), want, rtol=0.02, atol=0.02)
-
-
-def test_varlen_attention_says_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", as_documented)
-    with pytest.raises(UsageError, match="give --block-size 256"):
-        VarlenAttention(LAYOUT)
-    monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", lambda query: query)
-    with pytest.raises(UsageError, match="reads no block table; use a newer torch, or --attention triton"):
-        VarlenAttention(LAYOUT)
-    monkeypatch.delattr("torch.nn.attention.varlen.varlen_attn")
-    with pytest.raises(UsageError, match="reads no block table"):
-        VarlenAttention(LAYOUT)
 
 
 def test_an_empty_batch_gives_zeros(triton_attention: Any) -> None:

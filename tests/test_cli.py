@@ -130,7 +130,6 @@ def test_a_killed_run_leaves_a_part_that_can_be_read(long_run: subprocess.Popen[
         ),
         (["--device", "tpu"], "unknown device 'tpu': use auto, cuda or host", 2),
         (["--device", "host", "--compile"], "leave out --compile, or use --device cuda", 2),
-        (["--device", "host", "--attention", "varlen"], "leave it out, or use --device cuda", 2),
         (["--model", "gpt-9"], "unknown model 'gpt-9'", 2),
         (["-o", "no/such/folder/t.json"], "there is no folder no/such/folder", 2),
         (["--seed", "-5"], "seed is -5: it must be at least 0 and less than 2**63", 2),
@@ -144,7 +143,6 @@ def test_a_killed_run_leaves_a_part_that_can_be_read(long_run: subprocess.Popen[
             "--compile is of the reference engine: leave it out with --engine transformers",
             2,
         ),
-        (["--engine", "transformers", "--attention", "varlen"], "--attention varlen is of the reference engine", 2),
         (["--engine", "transformers", "--no-fuse"], "--no-fuse is of the reference engine", 2),
         (["-o", "."], ". is a folder: give --output the name of a file", 2),
     ],
@@ -157,9 +155,8 @@ def test_bad_requests_are_one_clear_line(arguments: list[str], message: str, cod
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("option", [["--compile"], ["--attention", "varlen"]])
-def test_what_needs_a_gpu_is_refused_before_anything_is_loaded(option: list[str], tmp_path: Path) -> None:
-    done = cbprof("run", "--device", "host", *option, cwd=tmp_path)
+def test_what_needs_a_gpu_is_refused_before_anything_is_loaded(tmp_path: Path) -> None:
+    done = cbprof("run", "--device", "host", "--compile", cwd=tmp_path)
     assert done.returncode == 2
     assert done.stderr.startswith("cbprof: ")
     assert "loading" not in done.stderr

@@ -28,13 +28,6 @@ class EngineChoice(StrEnum):
     transformers = "transformers"
 
 
-class AttentionChoice(StrEnum):
-    """Whose paged attention runs on a GPU."""
-
-    triton = "triton"
-    varlen = "varlen"
-
-
 class ModeChoice(StrEnum):
     """Which loop serves the workload."""
 
@@ -90,9 +83,6 @@ def run(
     compiled: Annotated[
         bool, typer.Option("--compile", help="The model's own modules through torch.compile instead.")
     ] = EngineConfig.compiled,
-    attention: Annotated[
-        AttentionChoice, typer.Option(help="On a GPU: our kernel, or torch's varlen_attn.")
-    ] = AttentionChoice.triton,
     output: Annotated[
         Path, typer.Option("--output", "-o", help="The trace; .gz compresses it. With both: NAME.sync and NAME.async.")
     ] = Path("trace.json"),
@@ -146,7 +136,6 @@ def run(
         seed=seed,
         fuse=fuse,
         compiled=compiled,
-        attention=attention.value,
     )
     if engine is EngineChoice.transformers:
         _refuse_options_of_ours(config)
@@ -184,8 +173,8 @@ def _serve(
     from cbprof.engine.engine import resolve
     from cbprof.record.engines.runs import open_engine
 
-    if config.compiled or config.attention != EngineConfig.attention:
-        config = resolve(config)  # which refuses them without a GPU, before anything is loaded
+    if config.compiled:
+        config = resolve(config)  # which refuses it without a GPU, before anything is loaded
     console = Console(stderr=True, quiet=quiet)
     runs: dict[Mode, RecordedRun] = {}
     with ExitStack() as stack:
@@ -260,7 +249,6 @@ def _refuse_options_of_ours(config: EngineConfig) -> None:
     """Raise :class:`UsageError` for what transformers would not heed."""
     given = {
         "--compile": config.compiled,
-        f"--attention {config.attention}": config.attention != EngineConfig.attention,
         "--no-fuse": config.fuse != EngineConfig.fuse,
     }
     for option in (option for option, is_given in given.items() if is_given):

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 from cbprof.engine.layout import SlotLayout
-from cbprof.engine.model.spec import AttentionName
 from cbprof.errors import UsageError
 
 Mode = Literal["sync", "async"]
@@ -28,7 +27,7 @@ class EngineConfig:
     tokens of any one request. The KV cache has ``num_blocks`` blocks of ``block_size`` tokens; 0 means as many as
     ``max_batch`` requests of ``max_context`` tokens need. ``device_index``: which of several GPUs. ``fuse``: merged
     projections and fused small kernels, where the model's family has them. ``compiled``: the model's own modules
-    through torch.compile instead. ``attention``: on CUDA, our kernel (``triton``) or torch's (``varlen``).
+    through torch.compile instead.
     """
 
     model: str = "tiny"
@@ -45,7 +44,6 @@ class EngineConfig:
     seed: int = 0
     fuse: bool = True
     compiled: bool = False
-    attention: AttentionName = "triton"
 
     def __post_init__(self) -> None:
         check_seed(self.seed)

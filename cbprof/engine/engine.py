@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Self, cast
 
 from cbprof.engine.async_loop import run_async
 from cbprof.engine.config import EngineConfig, Mode
+from cbprof.engine.devices.host.device import HostDevice
 from cbprof.engine.hooks import Hooks
+from cbprof.engine.model.spec import DtypeName, ModelSpec
 from cbprof.engine.request import Request
 from cbprof.engine.run import prepare_run
 from cbprof.engine.scheduler import Counters
@@ -20,7 +22,6 @@ from cbprof.errors import UsageError
 
 if TYPE_CHECKING:
     from cbprof.engine.devices.cuda import CudaDevice
-    from cbprof.engine.devices.host.device import HostDevice
 
 
 @dataclass(frozen=True)
@@ -99,23 +100,18 @@ def resolve(config: EngineConfig) -> EngineConfig:
         config = replace(config, device="cuda" if torch.cuda.is_available() else "host")
     if config.compiled and config.device != "cuda":
         raise UsageError("torch.compile is for models on a GPU: leave out --compile, or use --device cuda")
-    if config.attention != "triton" and config.device != "cuda":
-        raise UsageError(f"--attention {config.attention} is for models on a GPU: leave it out, or use --device cuda")
     if config.dtype == "auto":
         config = replace(config, dtype="bfloat16" if config.device == "cuda" else "float32")
     return config
 
 
 def _open_device(config: EngineConfig) -> CudaDevice | HostDevice:
-    from cbprof.engine.model.spec import DtypeName, ModelSpec
-
     spec = ModelSpec(
         name=config.model,
-        dtype=cast(DtypeName, config.dtype),
+        dtype=cast("DtypeName", config.dtype),
         seed=config.seed,
         fuse=config.fuse,
         compiled=config.compiled,
-        attention=config.attention,
     )
     if config.device == "cuda":
         from cbprof.engine.devices.cuda import CudaDevice
@@ -128,6 +124,4 @@ def _open_device(config: EngineConfig) -> CudaDevice | HostDevice:
             buckets=config.buckets,
             index=config.device_index,
         )
-    from cbprof.engine.devices.host.device import HostDevice
-
     return HostDevice(spec, config.layout, num_blocks=config.cache_blocks, slots=config.slots, buckets=config.buckets)

@@ -1,12 +1,12 @@
-"""The one thing the engine knows about profiling: it opens a phase around each part of its loop.
+"""What the engine tells a profiler: its phases and waits, its batches and tokens, and which stream waits for which.
 
 ::
 
     with hooks.phase("launch", step, slot=slot.index, stream=streams.compute):
         slot.launch()
 
-A phase is host work. Where a stream is given, the same block also bounds the device work that it queues there; the
-ordering events stand *between* phases, since a start event recorded before a ``wait`` would count waiting as work.
+A phase is host work. With a stream, the same block also bounds the device work that it queues there. The ordering
+events stand *between* phases: a start event recorded before a ``wait`` would count the waiting as work.
 """
 
 from __future__ import annotations

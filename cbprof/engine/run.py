@@ -1,4 +1,4 @@
-"""One run: what the two loops share, and the choice between them."""
+"""A run of requests: the scheduler, slots, streams and hooks that both loops work with."""
 
 from __future__ import annotations
 
@@ -38,8 +38,7 @@ class WallClock:
 class Run:
     """A scheduler with its requests, the device's slots and streams, and the profiler's hooks.
 
-    ``mode`` decides on the streams: sync queues everything on one, async on three. Arrival times of the requests
-    count from the construction of the run.
+    Arrival times of the requests count from ``origin_ns`` on ``clock``.
     """
 
     scheduler: Scheduler
@@ -50,7 +49,7 @@ class Run:
     origin_ns: int
 
     def schedule(self, step: int) -> Batch | None:
-        """Let in who has arrived, and make the next batch, if there is any."""
+        """Admit the requests that have arrived, and make the next batch; None if there is no work."""
         for request in self.scheduler.arrive(self.clock.now() - self.origin_ns):
             self.hooks.arrived(request.id, self.origin_ns + request.arrival_ns)
         batch = self.scheduler.schedule(step)
@@ -64,7 +63,7 @@ class Run:
         self.hooks.tokens(update.produced, update.finished)
 
     def sleep_until_arrival(self) -> None:
-        """Nothing to do before the next request arrives."""
+        """Sleep until the next request arrives."""
         self.clock.sleep_until(self.origin_ns + self.scheduler.future[-1].arrival_ns)
 
 
@@ -80,7 +79,7 @@ def prepare_run(
 ) -> Run:
     """Set up a run of ``requests`` on ``device``. Raises :class:`UsageError` if one can never fit the cache.
 
-    ``seed`` is the sampling seed.
+    ``mode`` chooses the streams: sync queues everything on one, async on three. ``seed`` is the sampling seed.
     """
     scheduler = Scheduler(config, requests)
     slots = [Slot(index, device, scheduler.blocks, seed) for index in range(len(device.slots))]

@@ -10,6 +10,7 @@ from transformers import PreTrainedModel
 
 from cbprof.engine.layout import SlotLayout
 from cbprof.engine.model.attention.paged import Attend, PagedCache, PagedStep
+from cbprof.engine.model.fused import torch as fused_torch
 from cbprof.engine.model.fused.decoder import FusedDecoder
 from cbprof.engine.model.fused.fuse import can_fuse, take_apart
 from cbprof.engine.model.inputs import StepInputs, known_ids
@@ -55,6 +56,4 @@ def decoder_for(model: PreTrainedModel, layout: SlotLayout, *, fuse: bool, compi
         from cbprof.engine.model.fused import triton as fused_triton
 
         return FusedDecoder(take_apart(model, layout.max_context), fused_triton)
-    from cbprof.engine.model.fused import torch as fused_torch
-
     return FusedDecoder(take_apart(model, layout.max_context), fused_torch)

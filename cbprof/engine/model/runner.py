@@ -8,11 +8,12 @@ import torch
 
 from cbprof.engine.layout import SlotLayout
 from cbprof.engine.model.attention.paged import Attention, PagedCache
+from cbprof.engine.model.attention.torch import TorchAttention
 from cbprof.engine.model.decoder import decoder_for
 from cbprof.engine.model.inputs import fill_idle, view
 from cbprof.engine.model.load import dtype_of, facts, load
 from cbprof.engine.model.sampling import sample, vocabulary_hashes
-from cbprof.engine.model.spec import ModelSpec
+from cbprof.engine.model.spec import ModelFacts, ModelSpec
 from cbprof.errors import UsageError
 
 
@@ -44,7 +45,7 @@ class Runner:
             dtype=dtype_of(spec),
             device=device,
         )
-        self._attention = self._attention_for(spec, device)
+        self._attention = _attention_for(self.facts, layout, device)
         self._sample = _sampling_for(spec, device)
         self._vocabulary = vocabulary_hashes(self.facts.vocab_size, device)
         # Outside any graph pool, whose memory later captures use again: one slot's tokens must outlive another's step.
@@ -70,19 +71,14 @@ class Runner:
         inputs = view(self.inputs[slot], self._layout, bucket)
         return self._decoder.logits(inputs, self.outputs[slot - 1], self._cache, self._attention.plan(inputs))
 
-    def _attention_for(self, spec: ModelSpec, device: torch.device) -> Attention:
-        group = self.facts.heads // self.facts.kv_heads
-        if device.type == "cpu":
-            from cbprof.engine.model.attention.torch import TorchAttention
 
-            return TorchAttention(self._layout.block_size, group)
-        if spec.attention == "varlen":
-            from cbprof.engine.model.attention.varlen import VarlenAttention
+def _attention_for(facts: ModelFacts, layout: SlotLayout, device: torch.device) -> Attention:
+    """Plain torch on the CPU, our kernel on CUDA."""
+    if device.type == "cpu":
+        return TorchAttention(layout.block_size, facts.heads // facts.kv_heads)
+    from cbprof.engine.model.attention.triton import TritonAttention
 
-            return VarlenAttention(self._layout)
-        from cbprof.engine.model.attention.triton import TritonAttention
-
-        return TritonAttention(self._layout, kv_heads=self.facts.kv_heads, device=device)
+    return TritonAttention(layout, kv_heads=facts.kv_heads, device=device)
 
 
 def _sampling_for(spec: ModelSpec, device: torch.device) -> Callable[..., torch.Tensor]:

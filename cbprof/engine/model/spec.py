@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 DtypeName = Literal["float32", "bfloat16", "float16", "float64"]
-AttentionName = Literal["triton", "varlen"]
 DTYPES: tuple[DtypeName, ...] = get_args(DtypeName)
 
 
@@ -15,7 +14,7 @@ class ModelSpec:
     """What the user asked for. ``name`` is a preset, a local folder, or a hub id; ``seed`` is for random weights.
 
     ``fuse``: run the model in its lean form, where there is one. ``compiled``: run its own modules through
-    torch.compile, whatever its family. ``attention``: on CUDA, our kernel or torch's.
+    torch.compile, whatever its family.
     """
 
     name: str
@@ -23,7 +22,6 @@ class ModelSpec:
     seed: int = 0
     fuse: bool = True
     compiled: bool = False
-    attention: AttentionName = "triton"
 
 
 @dataclass(frozen=True)
