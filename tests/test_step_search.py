@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from cbprof.analysis.accounting.step_source import StepSource, step_source
+from cbprof.analysis.accounting.steps import StepSource, step_source
 from cbprof.cli.main import app
 from cbprof.formats import load, save
 from cbprof.formats.kineto import read as kineto

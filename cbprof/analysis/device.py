@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cbprof.analysis.accounting.blame import Blame, blame_gaps
-from cbprof.analysis.accounting.device_time import ran_in
+from cbprof.analysis.accounting.device_time import device_time
 from cbprof.analysis.accounting.gaps import Gaps, find_gaps
 from cbprof.analysis.accounting.host import HostTimeline
 from cbprof.analysis.accounting.phases import PhaseTime
@@ -116,7 +116,7 @@ def summarize_device(
     activity: Activity,
 ) -> DeviceSummary:
     """The figures of a device in ``window``, which lies in ``run``. ``phases``: those of the window."""
-    ran = ran_in(trace, device, window, activity)
+    time = device_time(trace, device, window, activity)
     in_run = states(trace, run, device, activity, host)
     gaps = find_gaps(trace, in_run, host, activity)
     steps = step_times(trace, in_run, gaps, host).starting_in(window)
@@ -130,7 +130,7 @@ def summarize_device(
     overlapped = overlap(trace, totals, steps)
     findings = Findings(
         evidence_level=trace.evidence,
-        n_gpu_events=ran.n_events,
+        n_gpu_events=time.n_events,
         states=totals,
         gaps=gaps,
         causes=blame.totals(),
@@ -143,14 +143,14 @@ def summarize_device(
         device=device,
         rank=max(*ranks, 0),
         window=window,
-        active_ns=ran.active_ns,
-        busy_ns=ran.busy_ns,
-        kernel_busy_ns=ran.kernel_busy_ns,
-        comm_busy_ns=ran.comm_busy_ns,
-        exposed_comm_ns=ran.exposed_comm_ns,
-        idle_ns=gaps.total_ns if ran.anything else None,
-        n_gpu_events=ran.n_events,
-        n_streams=ran.n_streams,
+        active_ns=time.active_ns,
+        busy_ns=time.busy_ns,
+        kernel_busy_ns=time.kernel_busy_ns,
+        comm_busy_ns=time.comm_busy_ns,
+        exposed_comm_ns=time.exposed_comm_ns,
+        idle_ns=gaps.total_ns if time.anything else None,
+        n_gpu_events=time.n_events,
+        n_streams=time.n_streams,
         n_graph_launches=_graph_launches(trace, window),
         states=totals,
         gaps=gaps,
@@ -160,7 +160,7 @@ def summarize_device(
         one_off_idle_ns=once_ns,
         over_time=over_time(here, steps),
         over_context=over_context(here, steps),
-        verdict=judge(findings if ran.anything else None),
+        verdict=judge(findings if time.anything else None),
         profile=profile(trace, here, host) if trace.is_profile else None,
         device_name=trace.meta.get("device_names", {}).get(str(device)),
     )

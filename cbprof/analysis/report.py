@@ -15,7 +15,7 @@ from cbprof.analysis.accounting.gaps import Gaps
 from cbprof.analysis.accounting.phases import PhaseTime, nearest_rank
 from cbprof.analysis.accounting.segments import Segments
 from cbprof.analysis.accounting.states import StateTotals
-from cbprof.analysis.accounting.step_source import StepSource
+from cbprof.analysis.accounting.steps import StepSource
 from cbprof.analysis.device import DeviceSummary
 from cbprof.analysis.profiles.device_work import CLIP_TO_NEXT_START, Profile
 from cbprof.analysis.summary import Summary

@@ -12,9 +12,16 @@ from cbprof.analysis.accounting.cut_out import without_profiled_steps
 from cbprof.analysis.accounting.host import host_timeline
 from cbprof.analysis.accounting.phases import PhaseTime, nearest_rank, phase_times
 from cbprof.analysis.accounting.states import Activity
-from cbprof.analysis.accounting.step_source import StepSource, step_source
-from cbprof.analysis.accounting.window import Window, run_window, steps_window
-from cbprof.analysis.accounting.window_modes import default_mode, device_windows, extent, hull
+from cbprof.analysis.accounting.steps import StepSource, step_source
+from cbprof.analysis.accounting.window import (
+    Window,
+    default_mode,
+    device_windows,
+    extent,
+    hull,
+    run_window,
+    steps_window,
+)
 from cbprof.analysis.device import DeviceSummary, summarize_device
 from cbprof.analysis.profiles.health import Health, examine
 from cbprof.analysis.verdict.latency import Latency, latency

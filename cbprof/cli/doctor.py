@@ -34,7 +34,7 @@ def doctor(
     if json:
         from json import dumps
 
-        from cbprof.analysis.accounting.step_source import step_source
+        from cbprof.analysis.accounting.steps import step_source
         from cbprof.analysis.report import how_steps_are_known
 
         facts = {"schema": 1, "file": str(trace), "format": loaded.meta.get("format", "chrome")}

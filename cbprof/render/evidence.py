@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from cbprof.analysis.accounting.step_source import StepSource
+from cbprof.analysis.accounting.steps import StepSource
 from cbprof.render.numbers import percent
 
 DEVICE_PROCESS = "host process"

@@ -15,7 +15,7 @@ from cbprof.trace import Kind, Trace, one_of
 KERNELS = (Kind.GPU_COMPUTE, Kind.GPU_COMM)
 
 
-class Ran(NamedTuple):
+class DeviceTime(NamedTuple):
     """Nanoseconds of each sort of work, as unions: see :class:`cbprof.analysis.device.DeviceSummary`.
 
     ``anything``: whether a span of the activity that was asked for lies in the window at all.
@@ -31,7 +31,7 @@ class Ran(NamedTuple):
     anything: bool
 
 
-def ran_in(trace: Trace, device: int, window: Window, activity: Activity) -> Ran:
+def device_time(trace: Trace, device: int, window: Window, activity: Activity) -> DeviceTime:
     """The work of one device in a window."""
     own = np.flatnonzero(trace.mask(device=device) & trace.on_device)
     kind, lane = trace.kind[own], trace.lane_id[own]
@@ -50,7 +50,7 @@ def ran_in(trace: Trace, device: int, window: Window, activity: Activity) -> Ran
     active = computing if one_by_one.all() else union_of(Kind.GPU_COMPUTE)
     comm = union_of(Kind.GPU_COMM)
     kernels = union_of(*KERNELS, of_kernels=True) if len(comm) else computing
-    return Ran(
+    return DeviceTime(
         active_ns=active.total_ns,
         busy_ns=union_of(*ACTIVITY_KINDS["busy"]).total_ns,
         kernel_busy_ns=kernels.total_ns,

@@ -1,4 +1,4 @@
-"""When each batch touched what: the moments whose order decides whether a run is safe."""
+"""When each batch touched what: the times whose order decides whether a run is safe."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ UNKNOWN = np.iinfo(np.int64).min
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Moments:
+class BatchTimes:
     """One row a batch of one device, ascending by ``step``; times of the trace, or UNKNOWN.
 
     ``prepared``: the host begins to write the slot's host buffer. ``read``: it begins to read the outputs, when its
@@ -42,8 +42,8 @@ class Moments:
         return order[:-1][same], order[1:][same]
 
 
-def find_moments(trace: Trace, device: int) -> Moments:
-    """The moments of every batch that has a span on ``device``. A sync run without slots counts as one slot."""
+def batch_times(trace: Trace, device: int) -> BatchTimes:
+    """The times of every batch that has a span on ``device``. A sync run without slots counts as one slot."""
     of_device = np.flatnonzero(trace.mask(device=device) & trace.on_device & (trace.step != NONE))
     step = np.unique(trace.step[of_device]).astype(np.int64)
 
@@ -74,7 +74,7 @@ def find_moments(trace: Trace, device: int) -> Moments:
     slot = np.full(len(step), 0 if trace.mode == "sync" else NONE, dtype=np.int64)
     slotted = of_device[trace.slot[of_device] != NONE]
     slot[np.searchsorted(step, trace.step[slotted])] = trace.slot[slotted]
-    return Moments(
+    return BatchTimes(
         step=step,
         slot=slot,
         prepared=first(on_host(Kind.CPU_WORK, "prepare")),

@@ -23,7 +23,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from cbprof.analysis.hazards.batch_times import UNKNOWN, Moments, find_moments
+from cbprof.analysis.hazards.batch_times import UNKNOWN, BatchTimes, batch_times
 from cbprof.analysis.hazards.clock_errors import ClockBounds, ErrorBound, clock_bounds
 from cbprof.analysis.hazards.missing_edges import MissingEdge, missing_edges
 from cbprof.errors import UsageError
@@ -137,15 +137,15 @@ def find_hazards(trace: Trace) -> Hazards:
         raise UsageError(
             "nothing to check: a profile of kernels does not say what a batch is; record with `cbprof run`"
         )
-    per_device = [moments for device in trace.devices if len(moments := find_moments(trace, device))]
+    per_device = [times for device in trace.devices if len(times := batch_times(trace, device))]
     if not per_device:
         raise UsageError("nothing to check: no span on a device says which step it belongs to, see docs/hazards.md")
     bounds = clock_bounds(trace)
-    missing = [missing_edges(trace, moments) for moments in per_device]
+    missing = [missing_edges(trace, times) for times in per_device]
     lacking: dict[str, MissingEdge] = {}
     for edge in (edge for edges in missing if edges is not None for edge in edges):
         lacking.setdefault(edge.rule, edge)
-    pairs = [_pairs(moments) for moments in per_device]
+    pairs = [_pairs(times) for times in per_device]
     results = tuple(
         _judge(rule, [of_device[rule.key] for of_device in pairs], bounds, lacking.get(rule.key)) for rule in RULES
     )
@@ -153,7 +153,7 @@ def find_hazards(trace: Trace) -> Hazards:
     return Hazards(results, bounds, edges_known, tuple(_lacking(per_device)))
 
 
-def _lacking(per_device: Sequence[Moments]) -> Iterator[str]:
+def _lacking(per_device: Sequence[BatchTimes]) -> Iterator[str]:
     """What no batch has."""
     for what, column, absent in (
         ("H2D spans", "h2d_start", UNKNOWN),
@@ -163,7 +163,7 @@ def _lacking(per_device: Sequence[Moments]) -> Iterator[str]:
         ("waits or `update` phases", "read", UNKNOWN),
         ("slots", "slot", NONE),
     ):
-        if all((getattr(moments, column) == absent).all() for moments in per_device):
+        if all((getattr(times, column) == absent).all() for times in per_device):
             yield what
 
 
@@ -175,9 +175,9 @@ class _Pairs(NamedTuple):
     margin: Int64
 
 
-def _pairs(moments: Moments) -> dict[str, _Pairs]:
+def _pairs(times: BatchTimes) -> dict[str, _Pairs]:
     """The pairs that each rule compares on one device."""
-    m = moments
+    m = times
     same = np.arange(len(m))
     this, following = same[:-1], same[1:]
     earlier, later = m.next_in_slot()

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from cbprof.analysis.hazards.batch_times import UNKNOWN, Moments
+from cbprof.analysis.hazards.batch_times import UNKNOWN, BatchTimes
 from cbprof.trace import Trace
 
 
@@ -68,20 +68,20 @@ def _edges(noted: Sequence[Any]) -> Iterator[NotedEdge]:
             yield NotedEdge(event, recorded_on, waiter, entry.get("steps_before"), entry["count"])
 
 
-def missing_edges(trace: Trace, moments: Moments) -> tuple[MissingEdge, ...] | None:
+def missing_edges(trace: Trace, times: BatchTimes) -> tuple[MissingEdge, ...] | None:
     """What the steps of a device lack; None where the trace does not say which orderings there were."""
     edges = noted_edges(trace)
     if edges is None:
         return None
     uses = {
-        "h2d_before_compute": (moments.h2d_end != UNKNOWN) & (moments.compute_start != UNKNOWN),
-        "compute_before_d2h": (moments.compute_end != UNKNOWN) & (moments.d2h_start != UNKNOWN),
-        "d2h_before_update": (moments.compute_end != UNKNOWN) & (moments.read != UNKNOWN),
+        "h2d_before_compute": (times.h2d_end != UNKNOWN) & (times.compute_start != UNKNOWN),
+        "compute_before_d2h": (times.compute_end != UNKNOWN) & (times.d2h_start != UNKNOWN),
+        "d2h_before_update": (times.compute_end != UNKNOWN) & (times.read != UNKNOWN),
     }
     # In sync everything is queued on one stream, whose order is enough; only the host has to wait.
     rules = ["d2h_before_update"] if trace.mode == "sync" else list(NEEDED)
     missing = [_missing(rule, int(uses[rule].sum()), edges) for rule in rules]
-    missing.append(_reused_early(moments, edges))
+    missing.append(_reused_early(times, edges))
     return tuple(edge for edge in missing if edge is not None)
 
 
@@ -109,7 +109,7 @@ def _instead(waits: Sequence[NotedEdge], needed: _Needed) -> Iterator[str]:
             yield f"; it waits for {edge.event} as recorded {off} step{'s' if off > 1 else ''} {side}"
 
 
-def _reused_early(moments: Moments, edges: Sequence[NotedEdge]) -> MissingEdge | None:
+def _reused_early(times: BatchTimes, edges: Sequence[NotedEdge]) -> MissingEdge | None:
     """Slots prepared again before the host had waited for their last batch: host times alone, so no clock error.
 
     An engine may also make the host wait for the copy to the device itself before it rewrites the buffer; then there
@@ -117,13 +117,13 @@ def _reused_early(moments: Moments, edges: Sequence[NotedEdge]) -> MissingEdge |
     """
     if any(edge.recorded_on == "h2d" and edge.waiter == "host" for edge in edges):
         return None
-    earlier, later = moments.next_in_slot()
-    known = (moments.h2d_end[earlier] != UNKNOWN) & (moments.prepared[later] != UNKNOWN)
+    earlier, later = times.next_in_slot()
+    known = (times.h2d_end[earlier] != UNKNOWN) & (times.prepared[later] != UNKNOWN)
     earlier, later = earlier[known], later[known]
-    early = moments.prepared[later] < moments.read[earlier]  # one that was never read is not read late
+    early = times.prepared[later] < times.read[earlier]  # one that was never read is not read late
     if not early.any():
         return None
-    first, then = moments.step[earlier[early]][0], moments.step[later[early]][0]
+    first, then = times.step[earlier[early]][0], times.step[later[early]][0]
     return MissingEdge(
         "host_buffer_kept",
         int(early.sum()),

@@ -9,8 +9,7 @@ import numpy as np
 from cbprof.analysis.accounting.cut_out import without_profiled_steps
 from cbprof.analysis.accounting.host import HostTimeline, host_timeline
 from cbprof.analysis.accounting.states import Activity, States, StateTotals, TracedStates, states, traced
-from cbprof.analysis.accounting.window import Window
-from cbprof.analysis.accounting.window_modes import default_mode, device_windows, hull
+from cbprof.analysis.accounting.window import Window, default_mode, device_windows, hull
 from cbprof.analysis.profiles.device_work import untraced
 from cbprof.render.evidence import in_a_sentence
 from cbprof.render.numbers import duration

@@ -9,8 +9,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from cbprof.analysis.accounting.step_source import step_source
-from cbprof.analysis.accounting.window_modes import extent
+from cbprof.analysis.accounting.steps import step_source
+from cbprof.analysis.accounting.window import extent
 from cbprof.analysis.profiles.health import Health
 from cbprof.render.evidence import in_short, step_source_in_short
 from cbprof.render.numbers import count, duration
