@@ -1,13 +1,23 @@
-"""What the names of kernels and of CUDA or HIP calls say, whichever profiler wrote them down."""
+"""What the names of kernels and of calls to a runtime say, whichever profiler wrote them down."""
 
 from __future__ import annotations
 
 import re
 
+# Libraries that move data between devices, by the words in the names of their kernels.
 _COLLECTIVE = re.compile(
-    r"nccl|rccl|cross_device_reduce|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all", re.IGNORECASE
+    r"nccl|rccl|hccl|oneccl|mscclpp"  # of NVIDIA, AMD, Huawei, Intel, Microsoft
+    r"|cross_device_reduce|multimem_all|one_shot_all|two_shot_all"  # custom and symmetric-memory all-reduce
+    r"|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all"
+    r"|deep_ep::|nvshmem|pplx::|\bEp(Dispatch|Combine)",  # experts' tokens: DeepEP, NVSHMEM, PPLX, MORI
+    re.IGNORECASE,
 )
-_SYNCHRONISING = re.compile(r"(cuda|cu|hip)[A-Za-z]*Synchronize")
+_SYNCHRONISING = re.compile(
+    r"(cuda|cu|hip|musa|mu|mc|ze)[A-Za-z]*Synchronize"  # NVIDIA, AMD, Moore Threads, MetaX, Intel's Level Zero
+    r"|aclrtSynchronize"  # Ascend
+    r"|cn(rt)?[A-Z][A-Za-z]*Sync"  # Cambricon
+    r"|(ur|pi)(Events?Wait|QueueFinish)\b"  # SYCL: Unified Runtime, and what came before it
+)
 _BLOCKING_COPY = re.compile(r"(cuda|cu|hip)Memcpy(?!\w*Async)")
 _API_VERSION = re.compile(r"_v\d{4,}$")
 

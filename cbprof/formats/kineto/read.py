@@ -21,7 +21,14 @@ from cbprof.formats.kineto.event_stream import EventStream
 from cbprof.formats.kineto.events import TEXT_TIMES
 from cbprof.formats.kineto.helper import Helper, HelperError, is_worth_it
 from cbprof.formats.kineto.lanes import Lanes
-from cbprof.formats.kineto.rules import KNOWN, LAUNCHES, SPAN_OF_ALL, category, copies_to_pageable, kind_of
+from cbprof.formats.kineto.rules import (
+    SPAN_OF_ALL,
+    category,
+    copies_to_pageable,
+    is_call,
+    is_of_kineto,
+    kind_of,
+)
 from cbprof.formats.kineto.times import NOT_A_TIME
 from cbprof.trace import CATEGORIES, NONE, Int8, Int32, Int64, Kind, Trace
 
@@ -92,10 +99,10 @@ def _trace(spans: Spans, collector: Collector, events: EventStream) -> Trace:
     kept = timed & collected
     n_dropped = len(spans) - int(kept.sum()) + collector.n_unmatched
 
-    launches = np.array([category(what) in LAUNCHES for what in whats], dtype=bool)
+    launches = np.array([is_call(what) for what in whats], dtype=bool)
     of_all = np.array([category(what) == SPAN_OF_ALL for what in whats], dtype=bool)
     to_pageable = np.array([copies_to_pageable(what) for what in whats], dtype=bool)
-    meta = _meta(events.fields, is_kineto=any(category(what) in KNOWN for what in whats))
+    meta = _meta(events.fields, is_kineto=any(is_of_kineto(what) for what in whats))
     meta["extent_ns"] = _extent(spans, kept & ~_of(of_all, spans.what))
     meta["complete"] = events.whole
     meta["health"] = {

@@ -18,13 +18,10 @@ LEGACY_DEVICE = "CUDA functions"
 SPAN_OF_ALL = "trace"
 """The category of the span that stands for the whole recording."""
 
-LAUNCHES = frozenset({"cuda_runtime", "cuda_driver", "runtime", "driver"})
-"""Categories of calls to the runtime or the driver, which share a correlation id with what they launched."""
-
-KNOWN = frozenset(
-    {"kernel", "gpu_memcpy", "gpu_memset", "cpu_op", "operator", "python_function", "user_annotation", *LAUNCHES}
-)
-"""A file with one of these is of torch.profiler."""
+_KNOWN = frozenset({"kernel", "gpu_memcpy", "gpu_memset", "cpu_op", "operator", "python_function", "user_annotation"})
+# ``cuda_runtime``, ``cuda_driver``, ``xpu_runtime``, ``privateuse1_runtime``, ``mtia_runtime``, ...
+_LAUNCHES = re.compile(r"([a-z0-9]+_)?(runtime|driver)")
+_PROFILER_STEP = "ProfilerStep#"
 
 _NAMED = {
     "gpu_memset": Kind.GPU_SET,
@@ -33,10 +30,12 @@ _NAMED = {
     "overhead": Kind.CPU_OVERHEAD,
 }
 # Ranges and markers that stand on the rows of a device and are not its work.
-_NOT_WORK = frozenset({SPAN_OF_ALL, "cuda_sync", "cuda_event", "gpu_user_annotation", "ac2g", "fwdbwd", "async"})
+_NOT_WORK = frozenset({SPAN_OF_ALL, "gpu_user_annotation", "ac2g", "fwdbwd", "async"})
+_MARKERS = re.compile(r"([a-z0-9]+_)?(sync|event)")  # ``cuda_sync``, ``xpu_sync``, ``cuda_event``
 
-_TO_DEVICE = re.compile(r"\b(HtoD|HostToDevice|HtoA)\b|_h2d", re.IGNORECASE)
-_TO_HOST = re.compile(r"\b(DtoH|DeviceToHost|AtoH)\b|_d2h", re.IGNORECASE)
+# Intel calls the host M (memory), H (host) or S (shared).
+_TO_DEVICE = re.compile(r"\b(HtoD|HostToDevice|HtoA|[HMS]2D)\b|_h2d", re.IGNORECASE)
+_TO_HOST = re.compile(r"\b(DtoH|DeviceToHost|AtoH|D2[HMS])\b|_d2h", re.IGNORECASE)
 _STREAM = re.compile(r"\s*(?:stream\s*)?#?(-?\d+)\s*", re.IGNORECASE)
 _INTEGER = re.compile(r"\s*-?\d{1,18}\s*")
 
@@ -50,11 +49,23 @@ def kind_of(what: What, where: Where | None) -> Kind | None:
         return Kind.GPU_COMM if is_collective(name) else Kind.GPU_COMPUTE
     if cat in {"gpu_memcpy", "memcpy"}:
         return copy_kind(name)
-    if cat in LAUNCHES:
+    if is_call(what):
         return Kind.CPU_WAIT if is_wait(name) else Kind.CPU_WORK
     if cat in _NAMED:
         return _NAMED[cat]
-    return None if cat in _NOT_WORK or cat.startswith("gpu_") else Kind.CPU_WORK
+    if name.startswith(_PROFILER_STEP):  # older versions wrote it as an operator
+        return Kind.CPU_ANNOTATION
+    return None if cat in _NOT_WORK or cat.startswith("gpu_") or _MARKERS.fullmatch(cat) else Kind.CPU_WORK
+
+
+def is_call(what: What) -> bool:
+    """Whether it calls a runtime or a driver: such a call shares a correlation id with what it launched."""
+    return _LAUNCHES.fullmatch(category(what)) is not None
+
+
+def is_of_kineto(what: What) -> bool:
+    """Whether it is of torch.profiler, by its category."""
+    return category(what) in _KNOWN or is_call(what)
 
 
 def category(what: What) -> str:

@@ -2,8 +2,12 @@
 
 ====================================================================  =======================================
 ``execute_context_1(512)_generation_31(31)``                          vLLM: requests (tokens) of either phase
+``execute_context_1(888_788544)_generation_0(0_0)``                   the same; tokens, and the sum of their squares
 ``execute_543_context_1(sq512sk512..)_generation_31(sq31sk992..)``    the same, with lengths of queries and keys
+``execute_new_1_cached_31``                                           vLLM up to 0.10: new and running requests
 ``step[DECODE bs=32]``, ``step[EXTEND bs=4 toks=512]``                SGLang
+``prefill[bs=1 tok=512]``, ``decode[bs=32 tok=32]``                   ATOM
+``[Executor] _forward_step 7: 1 ctx reqs, 8 gen reqs``                TensorRT-LLM, with its own number of the step
 ``ProfilerStep#7``                                                    torch.profiler's own ``step()``
 ====================================================================  =======================================
 
@@ -13,7 +17,7 @@ Where a trace has several kinds, the first in this order counts. Steps of engine
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -24,9 +28,16 @@ from cbprof.trace import BATCH_PHASES, NONE, Int32, Int64, Kind, StepTable, Trac
 _VLLM = re.compile(
     r"execute(?:_\d+)?_context_(?P<prefills>\d+)\((?P<prefill>\w+)\)_generation_(?P<decodes>\d+)\((?P<decode>\w+)\)"
 )
+_OLDER_VLLM = re.compile(r"execute_new_(?P<new>\d+)_cached_(?P<cached>\d+)")
+_ATOM = re.compile(r"(?P<mode>prefill|decode|mixed)\[bs=(?P<requests>\d+)(?:.*\btok(?:en)?s?=(?P<tokens>\d+))?.*\]")
+_TENSORRT = re.compile(
+    r"\[Executor\] _forward_step (?P<step>\d{1,9}): "
+    r"(?P<prefills>\d+) ctx reqs, (?:(?P<prefill>\d+) ctx tokens, )?(?P<decodes>\d+) gen reqs.*"
+)
 _SGLANG = re.compile(r"step\[(?P<mode>[A-Z_]+) bs=(?P<requests>\d+)(?:.*\btok(?:en)?s=(?P<tokens>\d+))?.*\]")
 _PROFILER = re.compile(r"ProfilerStep#(?P<step>\d{1,9})")
 _LENGTHS = re.compile(r"sq(?P<queries>\d+)sk(?P<keys>\d+)")
+_TOKENS = re.compile(r"(?P<tokens>\d+)(?:_\d+)?")
 
 _PREFILL, _DECODE, _MIXED = range(len(BATCH_PHASES))
 _SGLANG_PHASES = {"EXTEND": _PREFILL, "DECODE": _DECODE, "MIXED": _MIXED, "TARGET_VERIFY": _DECODE}
@@ -38,7 +49,7 @@ class Mark(NamedTuple):
     All others are -1 where it does not say.
     """
 
-    rank: int
+    rank: int = NONE
     step: int = NONE
     tokens: int = NONE
     requests: int = NONE
@@ -48,14 +59,9 @@ class Mark(NamedTuple):
 
 def read_mark(name: str) -> Mark | None:
     """What an annotation of this name says, if it frames a step."""
-    if match := _VLLM.fullmatch(name):
-        return _of_vllm(match)
-    if match := _SGLANG.fullmatch(name):
-        requests, phase = int(match["requests"]), _SGLANG_PHASES.get(match["mode"], NONE)
-        tokens = int(match["tokens"]) if match["tokens"] else requests if match["mode"] == "DECODE" else NONE
-        return Mark(1, tokens=tokens, requests=requests, phase=phase)
-    if match := _PROFILER.fullmatch(name):
-        return Mark(2, step=int(match["step"]))
+    for rank, (pattern, read) in enumerate(_KINDS):
+        if match := pattern.fullmatch(name):
+            return read(match)._replace(rank=rank)
     return None
 
 
@@ -63,12 +69,51 @@ def _of_vllm(match: re.Match[str]) -> Mark:
     prefills, decodes = int(match["prefills"]), int(match["decodes"])
     tokens, context = 0, 0
     for inside in (match["prefill"], match["decode"]):
-        if lengths := _LENGTHS.match(inside):
+        if tokens != NONE and (lengths := _LENGTHS.match(inside)):
             tokens, context = tokens + int(lengths["queries"]), context + int(lengths["keys"])
         else:
-            tokens, context = tokens + (int(inside) if inside.isdecimal() else 0), NONE
-    phase = _MIXED if prefills and decodes else _PREFILL if prefills else _DECODE
-    return Mark(0, tokens=tokens, requests=prefills + decodes, context=max(context, NONE), phase=phase)
+            counted = _TOKENS.fullmatch(inside)
+            tokens = NONE if counted is None or tokens == NONE else tokens + int(counted["tokens"])
+            context = NONE
+    return Mark(tokens=tokens, requests=prefills + decodes, context=max(context, NONE), phase=_phase(prefills, decodes))
+
+
+def _of_older_vllm(match: re.Match[str]) -> Mark:
+    new, cached = int(match["new"]), int(match["cached"])
+    return Mark(tokens=NONE if new else cached, requests=new + cached, phase=_phase(new, cached))
+
+
+def _of_sglang(match: re.Match[str]) -> Mark:
+    requests, phase = int(match["requests"]), _SGLANG_PHASES.get(match["mode"], NONE)
+    tokens = int(match["tokens"]) if match["tokens"] else requests if match["mode"] == "DECODE" else NONE
+    return Mark(tokens=tokens, requests=requests, phase=phase)
+
+
+def _of_atom(match: re.Match[str]) -> Mark:
+    tokens, phase = int(match["tokens"] or NONE), BATCH_PHASES.index(match["mode"])
+    return Mark(tokens=tokens, requests=int(match["requests"]), phase=phase)
+
+
+def _of_tensorrt(match: re.Match[str]) -> Mark:
+    prefills, decodes = int(match["prefills"]), int(match["decodes"])
+    prefill = 0 if not prefills else NONE if match["prefill"] is None else int(match["prefill"])
+    tokens = NONE if prefill == NONE else prefill + decodes
+    return Mark(step=int(match["step"]), tokens=tokens, requests=prefills + decodes, phase=_phase(prefills, decodes))
+
+
+def _phase(prefills: int, decodes: int) -> int:
+    return _MIXED if prefills and decodes else _PREFILL if prefills else _DECODE
+
+
+_KINDS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], Mark]], ...] = (
+    (_VLLM, _of_vllm),
+    (_SGLANG, _of_sglang),
+    (_OLDER_VLLM, _of_older_vllm),
+    (_TENSORRT, _of_tensorrt),
+    (_ATOM, _of_atom),
+    (_PROFILER, lambda match: Mark(step=int(match["step"]))),
+)
+"""The kinds of annotations, the best first."""
 
 
 def with_steps(trace: Trace) -> Trace:
