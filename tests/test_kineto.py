@@ -14,6 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from kineto_samples import DECODE, HOST, call, host, kernel, text_of, thread_name, write
 
+from cbprof.analysis.accounting.host import launches
+from cbprof.analysis.profiles.health import examine
 from cbprof.errors import DataError
 from cbprof.formats import load
 from cbprof.formats.bytes import stream
@@ -145,6 +147,46 @@ def test_threads_of_two_processes_are_two_lanes(tmp_path: Path) -> None:
     assert [lane for _, _, lane, *_ in spans(named)] == ["thread 4100 (x)", "thread 4100"]
     bare = load(write(tmp_path, *events))
     assert [lane for _, _, lane, *_ in spans(bare)] == ["thread 4100", "thread 4100 of process 4200"]
+
+
+def of_rank(tag: str, *events: dict[str, Any]) -> list[dict[str, Any]]:
+    """The events as a merger writes them, which puts the rank before each pid."""
+    return [event | {"pid": f"{tag}{event['pid']}"} for event in events]
+
+
+def one_launch(at: int) -> tuple[dict[str, Any], ...]:
+    return call(at, 5, "cudaLaunchKernel", 1), kernel(at + 20, 100, correlation=1)
+
+
+@pytest.mark.parametrize(("first", "second"), [("[TP00] ", "[TP01] "), ("rank0: ", "rank1: "), ("a/", "b/")])
+def test_ranks_in_one_file_keep_their_launches_and_their_devices(tmp_path: Path, first: str, second: str) -> None:
+    trace = load(write(tmp_path, *of_rank(first, *one_launch(0)), *of_rank(second, *one_launch(1000))))
+
+    assert trace.devices == (0, 1)
+    launch_of = launches(trace)
+    rows = np.flatnonzero(trace.on_device)
+    assert (trace.start_ns[rows] - trace.start_ns[launch_of[rows]]).tolist() == [20_000, 20_000]
+    ranks = [trace.lanes[lane].rank for lane in trace.lane_id[rows]]
+    assert ranks == ([NONE, NONE] if first == "a/" else [0, 1])
+
+
+def test_a_launch_id_of_two_processes_without_a_rank_is_nobodys(tmp_path: Path) -> None:
+    other = one_launch(1000)[0] | {"pid": HOST + 1}
+    trace = load(
+        write(tmp_path, *one_launch(0), other, call(1100, 5, "cudaLaunchKernel", 2), kernel(1120, 5, correlation=2))
+    )
+
+    linked = trace.link[trace.on_device] != NONE
+    assert linked.tolist() == [False, True]
+    found = examine(trace)
+    assert found.counts["n_ambiguous_launches"] == 1
+    assert "more than one process" in " ".join(found.warnings)
+
+
+def test_the_name_of_a_device_is_no_rank(tmp_path: Path) -> None:
+    launch, ran = one_launch(0)
+    trace = load(write(tmp_path, launch, ran | {"pid": "GPU 0"}))
+    assert (trace.link[trace.on_device] != NONE).all()
 
 
 def test_beginnings_and_ends(tmp_path: Path) -> None:

@@ -20,11 +20,12 @@ from cbprof.formats.kineto.columns import Collector, Spans, What, Where
 from cbprof.formats.kineto.event_stream import EventStream
 from cbprof.formats.kineto.events import TEXT_TIMES
 from cbprof.formats.kineto.helper import Helper, HelperError, is_worth_it
-from cbprof.formats.kineto.lanes import Lanes
+from cbprof.formats.kineto.lanes import Lanes, tags_of
 from cbprof.formats.kineto.rules import (
     SPAN_OF_ALL,
     category,
     copies_to_pageable,
+    host_of,
     is_call,
     is_of_kineto,
     kind_of,
@@ -112,9 +113,12 @@ def _trace(spans: Spans, collector: Collector, events: EventStream) -> Trace:
         "n_damaged": events.n_damaged,
     }
     rows = np.flatnonzero(kept & (kind != NONE))
-    names, lanes = Index[str](), Lanes(wheres, collector.thread_names, meta.get("rank", NONE))
+    calls = _of(launches, spans.what[rows])
+    tags = tags_of(wheres, _rows_in(spans.where[rows][on_device[rows]]), _rows_in(spans.where[rows][calls]))
+    names, lanes = Index[str](), Lanes(wheres, tags, collector.thread_names, meta.get("rank", NONE))
     name_id = names.codes(what.name for what in whats)
-    link = np.where(on_device[rows] | _of(launches, spans.what[rows]), spans.link[rows], NONE)
+    link = np.where(on_device[rows] | calls, spans.link[rows], NONE)
+    link, meta["health"]["n_ambiguous_launches"] = _within_processes(link, calls, spans.where[rows], wheres, tags)
     block = Block(
         start_ns=spans.start_ns[rows],
         dur_ns=spans.dur_ns[rows],
@@ -123,6 +127,11 @@ def _trace(spans: Spans, collector: Collector, events: EventStream) -> Trace:
         lane_id=lanes.of(spans.where[rows], on_device[rows]),
         kind=_with_blocking_copies(kind[rows], link, _of(to_pageable, spans.what[rows])),
     )
+    if unclear := meta["health"]["n_ambiguous_launches"]:
+        meta["warnings"] = [
+            f"{unclear} launch ids are used by more than one process: which of them launched what is unknown; "
+            "read the files of the processes one by one"
+        ]
     meta["health"]["n_unsorted"] = _n_unsorted(block)
     del spans, on_device, timed, collected, kept  # a large file needs the room
     meta |= {"device_names": lanes.device_names} if lanes.device_names else {}
@@ -138,6 +147,36 @@ def _kinds(spans: Spans, whats: Sequence[What], wheres: Sequence[Where]) -> Int8
     meant = [_code(kind_of(whats[pair // len(wheres)], wheres[pair % len(wheres)])) for pair in pairs.tolist()]
     kind[bare] = np.array(meant, dtype=np.int8)[pair_of] if meant else kind[bare]
     return kind
+
+
+def _rows_in(where: Int32) -> list[int]:
+    rows: list[int] = np.unique(where).tolist()
+    return rows
+
+
+def _within_processes(
+    link: Int64, calls: Mask, where: Int32, wheres: Sequence[Where], tags: Sequence[str]
+) -> tuple[Int64, int]:
+    """Links that mean one launch each, in a file that was merged of several; and how many ids could not be told apart.
+
+    Every process numbers its launches from 1. Where rows carry tags, an id counts with its tag. Where they do not, and
+    several processes launched something under one id, it is not known whose a device event is: it gets no link.
+    """
+    kinds = sorted(set(tags))
+    if len(kinds) > 1:
+        tag = np.array([kinds.index(each) for each in tags], dtype=np.int64)[where]
+        linked = np.flatnonzero(link != NONE)
+        link = link.copy()
+        link[linked] = np.unique(np.stack((tag[linked], link[linked])), axis=1, return_inverse=True)[1].ravel()
+    processes = Index[object]()
+    process = processes.codes(host_of(each)[0] for each in wheres)
+    if len(np.unique(process[_rows_in(where[calls])])) < 2:
+        return link, 0
+    launched = np.flatnonzero(calls & (link != NONE))
+    pairs = np.unique(np.stack((link[launched], process[where[launched]])), axis=1)[0]
+    ids, n_processes = np.unique(pairs, return_counts=True)
+    unclear = ids[n_processes > 1]
+    return np.where(np.isin(link, unclear), NONE, link), len(unclear)
 
 
 def _code(kind: Kind | None) -> int:

@@ -10,7 +10,7 @@ import re
 
 from cbprof.formats.cuda_names import is_collective, is_wait
 from cbprof.formats.kineto.columns import Scalar, What, Where
-from cbprof.trace import Kind
+from cbprof.trace import NONE, Kind
 
 LEGACY_DEVICE = "CUDA functions"
 """The pid of what ran on a device, in files whose events have no category."""
@@ -37,6 +37,8 @@ _MARKERS = re.compile(r"([a-z0-9]+_)?(sync|event)")  # ``cuda_sync``, ``xpu_sync
 _TO_DEVICE = re.compile(r"\b(HtoD|HostToDevice|HtoA|[HMS]2D)\b|_h2d", re.IGNORECASE)
 _TO_HOST = re.compile(r"\b(DtoH|DeviceToHost|AtoH|D2[HMS])\b|_d2h", re.IGNORECASE)
 _STREAM = re.compile(r"\s*(?:stream\s*)?#?(-?\d+)\s*", re.IGNORECASE)
+_TAGGED = re.compile(r"(?P<tag>.*\D)-?\d{1,18}\s*")
+_RANK = re.compile(r"(?:\b|_)(?:tp|rank)[\s_-]*(\d{1,6})(?!\d)", re.IGNORECASE)
 _INTEGER = re.compile(r"\s*-?\d{1,18}\s*")
 
 
@@ -83,11 +85,11 @@ def copies_to_pageable(what: What) -> bool:
     return _TO_HOST.search(what.name) is not None and "pageable" in what.name.lower()
 
 
-def device_of(where: Where) -> int | str:
-    """The device of a row: ``args.device`` where that is a number, else the pid."""
+def device_of(where: Where, tag: str = "") -> int | str:
+    """The device of a row: ``args.device`` where that is a number, else the pid, without its ``tag``."""
     device = _number(where.device)
     if device is None:
-        device = _number(where.pid)
+        device = _number(_untagged(where.pid, tag))
     return device if device is not None else str(where.pid)
 
 
@@ -99,9 +101,25 @@ def stream_of(where: Where) -> int | str:
     return stream if isinstance(stream, int) else str(stream)
 
 
+def tag_of(where: Where) -> str:
+    """What a merger of files wrote before the pid: ``[TP01]`` of ``[TP01] 1002``; nothing before a bare number."""
+    match = _TAGGED.fullmatch(where.pid) if isinstance(where.pid, str) else None
+    return match["tag"].strip() if match else ""
+
+
+def rank_of(tag: str) -> int:
+    """The rank that a tag names: 1 of ``[TP01]``, or of ``rank 1``; -1 where it names none."""
+    match = _RANK.search(tag)
+    return int(match[1]) if match else NONE
+
+
 def host_of(where: Where) -> tuple[int | str | None, int | str | None]:
     """The process and the thread of a row of the host."""
     return plain(where.pid), plain(where.tid)
+
+
+def _untagged(pid: Scalar, tag: str) -> Scalar:
+    return pid.strip().removeprefix(tag) if isinstance(pid, str) else pid
 
 
 def plain(value: Scalar) -> Scalar:

@@ -77,6 +77,8 @@ class Scene:
         if len(self.steps.step) or len(self.trace) < MANY_SPANS:
             return first_view(self.steps, self.window.length_ns)
         start = self.trace.start_ns[self.trace.on_device | (not self.devices)] - self.window.start_ns
+        if len(start) <= SPANS_AT_FIRST:
+            return int(max(0, start[0])), self.window.length_ns
         middle = min(len(start) // 2, len(start) - SPANS_AT_FIRST - 1)
         return int(max(0, start[middle])), int(min(self.window.length_ns, start[middle + SPANS_AT_FIRST]))
 
