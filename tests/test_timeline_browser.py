@@ -14,7 +14,8 @@ from cbprof.analysis.summary import summarize
 from cbprof.formats import load
 from cbprof.render.picture.scene import scene
 from cbprof.render.theme import STATES
-from cbprof.render.web.page import fill, viewer_parts
+from cbprof.render.web.page import page as html_page
+from cbprof.render.web.page import timeline_content
 from cbprof.render.web.timeline import timeline_html
 from cbprof.trace import Kind, Lane, Trace, TraceBuilder
 
@@ -357,7 +358,8 @@ def test_help_tells_patterns_and_keys(show: Open) -> None:
 def test_a_run_too_long_for_all_its_spans_is_as_green_and_opens_on_single_spans(
     visit: Visit,
 ) -> None:
-    page = visit(fill("timeline.html", title="", **viewer_parts([scene(steady_trace(12345))], most_spans=7000)))
+    content = timeline_content([scene(steady_trace(12345))], most_spans=7000)
+    page = visit(html_page("timeline", title="", content=content))
     assert green(page, "overview") == pytest.approx(69, abs=0.3)
     assert page.evaluate("cbprof.shares()") == pytest.approx(
         {"overlap": 0.02, "gpu_only": 0.67, "cpu_only": 0.24, "neither": 0.07}, abs=0.03

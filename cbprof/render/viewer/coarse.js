@@ -1,8 +1,12 @@
 // A run too long to hold every span: exact coverage in bins, as `cbprof/render/viewer_coarse.py` ships it, and stretches
 // in which every span is known.
 
+import { unpack } from "./columns.js";
+import { lastAtOrBefore } from "./geometry.js";
+import { classOf } from "./partition.js";
+
 /** Time covered in bins. Like a `Track`; exact at the edges of bins, and even within one. */
-class BinnedTrack {
+export class BinnedTrack {
   constructor(edges, amounts) {
     this.edges = edges;
     this.before = new Float64Array(edges.length);
@@ -34,7 +38,7 @@ class BinnedTrack {
 }
 
 /** A lane of which only coverage by name is known: drawn like a `Row` that is too crowded for bars. */
-class CoarseRow {
+export class CoarseRow {
   constructor(layers) {
     this.layers = layers;
   }
@@ -48,7 +52,7 @@ class CoarseRow {
   }
 }
 
-class Coarse {
+export class Coarse {
   static async from(json, states) {
     const coarse = new Coarse();
     const edges = await unpack(json.edges);

@@ -1,7 +1,7 @@
 // Columns of integers, unpacked from the page's text. `cbprof/render/columns.py` is the other half: differences
 // (if `delta`), zigzag, byte planes, deflate, base64. Here the steps are undone from last to first.
 
-async function inflate(base64) {
+export async function inflate(base64) {
   const letters = atob(base64);
   const packed = new Uint8Array(letters.length);
   for (let i = 0; i < packed.length; i++) packed[i] = letters.charCodeAt(i);
@@ -10,7 +10,7 @@ async function inflate(base64) {
 }
 
 /** One column as a Float64Array, which holds integers exactly up to 2^53: 104 days in nanoseconds. */
-async function unpack({ length, width, delta, data }) {
+export async function unpack({ length, width, delta, data }) {
   const bytes = await inflate(data);
   const values = new Float64Array(length);
   for (let plane = width - 1; plane >= 0; plane--) {
@@ -27,7 +27,7 @@ async function unpack({ length, width, delta, data }) {
 }
 
 /** `{name: packed column}` to `{name: values}`; the columns inflate side by side. */
-async function unpackAll(columns) {
+export async function unpackAll(columns) {
   const entries = Object.entries(columns).map(async ([name, column]) => [name, await unpack(column)]);
   return Object.fromEntries(await Promise.all(entries));
 }

@@ -1,12 +1,17 @@
 // The lanes of the current view: states of each GPU, phases of the CPU, streams of each GPU.
 
+import { lastAtOrBefore } from "./geometry.js";
+import { Scale, isSparse, paintArrow, paintAxis, paintLabel, paintLayers, paintRow } from "./paint.js";
+import { paintEnd, paintGutter } from "./plot.js";
+import { durationText } from "./text.js";
+
 const LANE = { axis: 22, gap: 9, streamGap: 3, caption: 15, end: 4 };
 const ALONE = { states: 56, row: 24 }; // heights in CSS pixels, where the page shows one run
 const PAIRED = { states: 44, row: 20 };
 const MOST_ROWS = 8; // of a host lane, unless all of a deep stack is asked for
 const ARROW_ROOM = 40; // CSS pixels that a step needs for its arrows to be told apart
 
-class Detail {
+export class Detail {
   constructor(viewer, run, plot) {
     Object.assign(this, { viewer, run, plot, items: [] });
     this.#listen();

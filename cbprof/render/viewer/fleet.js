@@ -1,10 +1,8 @@
 // The page about a fleet: what the heat map says below the pointer.
 
-const UNKNOWN = 255;
-
 function idleAt(heat, shares, row, column) {
   const value = shares[row * heat.columns + column];
-  return value === UNKNOWN ? "no record" : `idle ${(value / 2).toFixed(value % 2 ? 1 : 0)} %`;
+  return value === heat.unknown ? "no record" : `idle ${(value / 2).toFixed(value % 2 ? 1 : 0)} %`;
 }
 
 function timeAt(heat, share) {

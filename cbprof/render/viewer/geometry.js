@@ -3,7 +3,7 @@
 // bars that are thinner than a pixel, drawn one by one, would show a lane full that is half empty.
 
 /** Index of the last element of `sorted` that is <= `t`, or -1; the search starts at `low`. */
-function lastAtOrBefore(sorted, t, low = 0) {
+export function lastAtOrBefore(sorted, t, low = 0) {
   let high = sorted.length;
   while (low < high) {
     const middle = (low + high) >>> 1;
@@ -14,7 +14,7 @@ function lastAtOrBefore(sorted, t, low = 0) {
 }
 
 /** Intervals of one colour, sorted by start. Where two overlap, the time counts once. */
-class Track {
+export class Track {
   constructor(starts, ends) {
     const count = starts.length;
     this.starts = new Float64Array(count);
@@ -62,7 +62,7 @@ class Track {
  * column is owed to the next one, so that the drawn area of a track is right to about a pixel over the whole width, and
  * not only on average. A column that is wholly covered, or not at all, is drawn so.
  */
-function stackColumns(tracks, start, end, count, height) {
+export function stackColumns(tracks, start, end, count, height) {
   const perNs = (height * count) / (end - start);
   const exact = new Float64Array(count);
   let bottom = new Int32Array(count);
@@ -86,7 +86,7 @@ function stackColumns(tracks, start, end, count, height) {
 }
 
 /** Round tick positions (1, 2 or 5 times a power of ten apart) between `start` and `end`, at most about `most`. */
-function niceTicks(start, end, most) {
+export function niceTicks(start, end, most) {
   const rough = (end - start) / Math.max(1, most);
   const power = 10 ** Math.floor(Math.log10(rough));
   const step = power * [1, 2, 5, 10].find((factor) => factor * power >= rough);

@@ -1,8 +1,11 @@
 // The strip on top: the whole run as exact coverage, and a brush that shows and moves what the lanes below show.
 
+import { Scale, paintAxis, paintLayers } from "./paint.js";
+import { paintEnd, paintGutter, paintNote } from "./plot.js";
+
 const STRIP = { rail: 12, height: 54, least: 16, gap: 3, axis: 20 };
 
-class Overview {
+export class Overview {
   constructor(viewer, run, plot) {
     Object.assign(this, { viewer, run, plot });
     this.strips = run.devices.length ? run.devices : [null];

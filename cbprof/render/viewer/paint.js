@@ -1,7 +1,10 @@
 // Drawing on canvases, in device pixels, so that a column of the geometry is a column of the screen.
 
+import { niceTicks, stackColumns } from "./geometry.js";
+import { timeText } from "./text.js";
+
 /** A canvas that follows the size of its box and the resolution of the screen. */
-class Surface {
+export class Surface {
   constructor(canvas) {
     this.canvas = canvas;
     this.ctx = canvas.getContext("2d");
@@ -35,7 +38,7 @@ class Surface {
 }
 
 /** The colours of the current theme, and the patterns that say the same without colour. */
-class Inks {
+export class Inks {
   constructor() {
     const style = getComputedStyle(document.documentElement);
     this.css = (name) => style.getPropertyValue(`--${name}`).trim();
@@ -88,7 +91,7 @@ class Inks {
 }
 
 /** Where time lies on a surface: `width` columns from `left`, for `start` to `end`. */
-class Scale {
+export class Scale {
   constructor(left, width, start, end) {
     Object.assign(this, { left, width, start, end });
   }
@@ -112,7 +115,7 @@ class Scale {
 }
 
 /** Stacked exact shares in every pixel column of a box. */
-function paintLayers(surface, inks, scale, top, height, layers) {
+export function paintLayers(surface, inks, scale, top, height, layers) {
   const { ctx } = surface;
   const stack = stackColumns(layers.map((layer) => layer.track), scale.start, scale.end, scale.width, height);
   stack.forEach((drawn, index) => {
@@ -128,7 +131,7 @@ function paintLayers(surface, inks, scale, top, height, layers) {
 }
 
 /** Whether so few spans of a row are in view that each can be drawn as a bar of its own. */
-function isSparse(surface, scale, [first, last]) {
+export function isSparse(surface, scale, [first, last]) {
   return last - first <= scale.width / (8 * surface.scale);
 }
 
@@ -138,7 +141,7 @@ function isSparse(surface, scale, [first, last]) {
  * A bar ends where its span ends, between two pixels if need be. One that is thinner than a pixel still gets a
  * hairline, so that a copy of 3 us is not lost among steps of 40 ms.
  */
-function paintRow(surface, inks, scale, top, height, row) {
+export function paintRow(surface, inks, scale, top, height, row) {
   const { ctx } = surface;
   const range = row.between(scale.start, scale.end);
   if (!isSparse(surface, scale, range)) return paintLayers(surface, inks, scale, top, height, row.layers);
@@ -163,7 +166,7 @@ function paintRow(surface, inks, scale, top, height, row) {
 }
 
 /** The first of `texts` that fits between `left` and `right`; else, with `cut`, the beginning of the last one. */
-function paintLabel(surface, inks, style, left, right, middle, texts, { cut = true } = {}) {
+export function paintLabel(surface, inks, style, left, right, middle, texts, { cut = true } = {}) {
   const { ctx } = surface;
   const pad = surface.px(4);
   const room = right - left - 2 * pad;
@@ -184,7 +187,7 @@ function paintLabel(surface, inks, style, left, right, middle, texts, { cut = tr
 }
 
 /** As many letters of `text` as fit, with an ellipsis; "" where that would be fewer than four. */
-function shorten(ctx, text, room) {
+export function shorten(ctx, text, room) {
   const letters = [...text.slice(0, 200)];
   let [fits, tooMany] = [0, letters.length + 1];
   while (tooMany - fits > 1) {
@@ -196,7 +199,7 @@ function shorten(ctx, text, room) {
 }
 
 /** Time along the top or bottom edge: ticks at round times, and faint lines over `lines` pixels below `top`. */
-function paintAxis(surface, inks, scale, top, height, lines = 0) {
+export function paintAxis(surface, inks, scale, top, height, lines = 0) {
   const { ctx } = surface;
   const { step, ticks } = niceTicks(scale.start, scale.end, scale.width / surface.px(90));
   surface.font(11);
@@ -215,7 +218,7 @@ function paintAxis(surface, inks, scale, top, height, lines = 0) {
 }
 
 /** An arrow from the end of one span down to the start of the next; straight where they are close. */
-function paintArrow(surface, inks, from, to) {
+export function paintArrow(surface, inks, from, to) {
   const { ctx } = surface;
   const head = 4.5 * surface.scale;
   const bend = (to.x - from.x) / 2;

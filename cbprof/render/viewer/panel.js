@@ -1,6 +1,14 @@
 // One run on the page: its title, its strip, its lanes, its table of shares, and what the tooltip says about it.
 
-class Panel {
+import { CoarseRow } from "./coarse.js";
+import { Detail } from "./detail.js";
+import { lastAtOrBefore } from "./geometry.js";
+import { Overview } from "./overview.js";
+import { sharesOf } from "./partition.js";
+import { Plot, element } from "./plot.js";
+import { countText, durationText, momentText, shareText } from "./text.js";
+
+export class Panel {
   constructor(viewer, run, parent) {
     Object.assign(this, { viewer, run });
     const words = element("div", {}, element("h2", { textContent: run.title }));

@@ -1,13 +1,16 @@
 // When one device was in which state, or waited for what: divisions of its time, a layer per class.
 
+import { unpackAll } from "./columns.js";
+import { Track } from "./geometry.js";
+
 /** What a class of the partition by state is called, and how it is drawn. */
-function classOf({ key, label }, untraced) {
+export function classOf({ key, label }, untraced) {
   const idleHost = key === "gpu_only" || key === "neither"; // as it also seems where no record tells
   return { key, name: untraced && idleHost ? `${label} or untraced` : label, style: { state: key } };
 }
 
 /** Time divided into pieces, each of one class: piece i is [starts[i], ends[i]). */
-class Partition {
+export class Partition {
   constructor(starts, codes, classes, length) {
     this.starts = starts;
     this.codes = codes;
@@ -23,13 +26,13 @@ class Partition {
 }
 
 /** Time in each layer between `start` and `end` as fractions of the part that lies within the run. */
-function sharesOf(layers, start, end) {
+export function sharesOf(layers, start, end) {
   const covered = layers.map(({ key, track }) => [key, track.covered(start, end)]);
   const total = covered.reduce((sum, [, time]) => sum + time, 0);
   return Object.fromEntries(covered.map(([key, time]) => [key, total > 0 ? time / total : null]));
 }
 
-class Device {
+export class Device {
   static async from(run, index, { device, hostKnown, untraced, states, blame }, classes) {
     const made = new Device();
     Object.assign(made, { run, device, hostKnown });

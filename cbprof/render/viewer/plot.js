@@ -1,9 +1,12 @@
 // Two canvases, one above the other: the data, drawn when the view changes, and an overlay, drawn when the pointer moves.
 
-const GUTTER = 104;
-const NARROW = 640; // CSS pixels, below which lane names stand above their lanes
+import { Surface, shorten } from "./paint.js";
+import { durationText } from "./text.js";
 
-class Plot {
+const GUTTER = 104;
+export const NARROW = 640; // CSS pixels, below which lane names stand above their lanes
+
+export class Plot {
   constructor(parent, kind, label) {
     this.box = element("div", { className: `plot ${kind}` });
     const data = element("canvas", { className: "data" });
@@ -34,14 +37,14 @@ class Plot {
 }
 
 /** An element with properties. Text goes in as `textContent`, so that no name can become markup. */
-function element(tag, properties = {}, ...children) {
+export function element(tag, properties = {}, ...children) {
   const made = Object.assign(document.createElement(tag), properties);
   made.append(...children);
   return made;
 }
 
 /** The name of a lane beside it, and smaller, to the right of the name or below it, which one it is. */
-function paintGutter(surface, inks, gutter, middle, name, detail = "", below = false) {
+export function paintGutter(surface, inks, gutter, middle, name, detail = "", below = false) {
   const { ctx } = surface;
   const end = surface.px(gutter - 4);
   const write = (text, size, weight, ink, x, y) => {
@@ -59,7 +62,7 @@ function paintGutter(surface, inks, gutter, middle, name, detail = "", below = f
 }
 
 /** Say in a box why it is empty. */
-function paintNote(surface, inks, scale, top, height, text) {
+export function paintNote(surface, inks, scale, top, height, text) {
   const { ctx } = surface;
   ctx.fillStyle = inks.css("void");
   ctx.fillRect(scale.left, top, scale.width, height);
@@ -70,7 +73,7 @@ function paintNote(surface, inks, scale, top, height, text) {
 }
 
 /** Where a run ends before the axis does, say when. */
-function paintEnd(surface, inks, scale, top, height, length) {
+export function paintEnd(surface, inks, scale, top, height, length) {
   const left = Math.ceil(scale.clamp(scale.x(length)));
   const text = `ended at ${durationText(length)}`;
   surface.font(11.5);

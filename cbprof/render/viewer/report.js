@@ -1,5 +1,9 @@
 // The charts of the report page: plotly, deflated inside the page, draws them once the timeline is there.
 
+import { inflate } from "./columns.js";
+import { NARROW } from "./plot.js";
+import { ready } from "./timeline.js";
+
 /** Run plotly's own script, which names itself `window.Plotly`. */
 async function loadPlotly() {
   const bytes = await inflate(document.getElementById("chart-script").textContent);

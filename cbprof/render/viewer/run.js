@@ -1,6 +1,11 @@
 // One recorded run as the page needs it: lanes of rows of spans, the devices, the steps.
 // All times are ns from the start of the run's window.
 
+import { Coarse } from "./coarse.js";
+import { unpackAll } from "./columns.js";
+import { Track, lastAtOrBefore } from "./geometry.js";
+import { Device } from "./partition.js";
+
 // `kind` of a span, as in cbprof.trace.Kind.
 const KIND = { CPU_WAIT: 1, GPU_COMPUTE: 4, GPU_H2D: 5, GPU_D2H: 6 };
 
@@ -44,7 +49,7 @@ class Row {
   }
 }
 
-class Run {
+export class Run {
   /** Unpack one run of the page's document. */
   static async from(json, classes) {
     const run = new Run();

@@ -8,14 +8,14 @@ function unitOf(ns) {
 }
 
 /** A time on an axis whose ticks are `step` apart and that reaches to `end`: `225.115 s`. */
-function timeText(ns, step, end) {
+export function timeText(ns, step, end) {
   const [unit, size] = unitOf(end);
   const digits = Math.max(0, Math.ceil(-Math.log10(step / size) - 1e-9));
   return `${(ns / size).toFixed(digits)} ${unit}`;
 }
 
 /** A duration with four significant digits: `13.25 ms`. */
-function durationText(ns) {
+export function durationText(ns) {
   const [unit, size] = unitOf(ns);
   const value = ns / size;
   const digits = size === 1 ? (Number.isInteger(value) ? 0 : 1) : Math.max(0, 3 - Math.floor(Math.log10(value)));
@@ -23,7 +23,7 @@ function durationText(ns) {
 }
 
 /** A share of a whole; what is almost nothing or almost all does not pass for it. */
-function shareText(share) {
+export function shareText(share) {
   if (share === null) return "–";
   const percent = 100 * share;
   if (percent === 0 || percent === 100) return `${percent} %`;
@@ -32,19 +32,19 @@ function shareText(share) {
   return `${percent.toFixed(percent < 1 || percent > 99 ? 2 : 1)} %`;
 }
 
-function countText(count) {
+export function countText(count) {
   return count.toLocaleString("en-US");
 }
 
 const MOMENT_DIGITS = { s: 6, ms: 3, µs: 3, ns: 0 };
 
 /** A moment of the run, to the microsecond or better: `225.115432 s`. */
-function momentText(ns) {
+export function momentText(ns) {
   return ns === 0 ? "0 s" : rangeText([ns]);
 }
 
 /** Moments in the unit of the last one: `225.115432 to 225.358110 s`. */
-function rangeText(moments) {
+export function rangeText(moments) {
   const [unit, size] = unitOf(moments[moments.length - 1] || 1e9);
   return `${moments.map((ns) => (ns / size).toFixed(MOMENT_DIGITS[unit])).join(" to ")} ${unit}`;
 }

@@ -1,8 +1,14 @@
 // The page as a whole: which stretch of time is in view, and when to draw what.
 
+import { lastAtOrBefore } from "./geometry.js";
+import { Inks } from "./paint.js";
+import { Panel } from "./panel.js";
+import { element } from "./plot.js";
+import { Run } from "./run.js";
+
 const SHORTEST = 200; // ns that a view holds at least
 
-class Viewer {
+export class Viewer {
   constructor(page) {
     this.states = page.states;
     this.phases = page.phases;

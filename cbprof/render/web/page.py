@@ -1,4 +1,4 @@
-"""Web pages of one file: templates, the viewer's parts, and how text gets into them without breaking out."""
+"""Web pages of one file: one template, the parts that a page is made of, and how text gets in without breaking out."""
 
 from __future__ import annotations
 
@@ -6,46 +6,39 @@ import html
 import json
 import re
 from collections.abc import Sequence
-from importlib.resources import files
+from importlib.metadata import version
 from typing import Any
 
 from cbprof.render.picture.scene import Scene
 from cbprof.render.theme import STATES
+from cbprof.render.web.bundle import bundle, viewer_file
 from cbprof.render.web.viewer_coarse import MOST_SPANS
 from cbprof.render.web.viewer_data import run_document
 from cbprof.trace import BATCH_PHASES
 
-# Concatenated in this order into one module script: each file uses only what stands before it.
-SCRIPTS = (
-    "columns.js",
-    "geometry.js",
-    "text.js",
-    "coarse.js",
-    "partition.js",
-    "run.js",
-    "paint.js",
-    "plot.js",
-    "overview.js",
-    "detail.js",
-    "panel.js",
-    "viewer.js",
-    "controls.js",
-)
+
+def page(*parts: str, title: str, content: str) -> str:
+    """A page whose ``<body>`` holds the markup ``content``; ``title`` is text.
+
+    ``parts`` have a style sheet each in ``viewer/``, such as ``timeline`` and ``report``. The last one has the script.
+    """
+    colors = " ".join(f"--{key}: {style.color};" for key, style in STATES.items())
+    filled = {
+        "version": as_html(version("cbprof")),
+        "title": as_html(title),
+        "style": "\n".join((f":root {{{colors}}}", *(viewer_file(f"{part}.css") for part in parts))),
+        "parts": " ".join(parts),
+        "content": content,
+        "script": bundle(parts[-1]),
+    }
+    # One pass: what is filled in is not looked at again.
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: filled[match[1]], viewer_file("page.html"))
 
 
-def fill(template: str, **parts: str) -> str:
-    """A template of ``viewer/`` with each ``{{part}}`` replaced; what is filled in is not looked at again."""
-    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], viewer_file(template))
-
-
-def viewer_file(name: str) -> str:
-    return (files("cbprof.render") / "viewer" / name).read_text(encoding="utf-8")
-
-
-def viewer_parts(
+def timeline_content(
     scenes: Sequence[Scene], title: str | None = None, *, embedded: bool = False, most_spans: int = MOST_SPANS
-) -> dict[str, str]:
-    """The parts ``style``, ``body``, ``data`` and ``script`` of a page that holds the timeline of these runs.
+) -> str:
+    """The markup and the data of the timeline of these runs.
 
     ``embedded``: it is one of several things on the page, so that the wheel scrolls over it unless Ctrl is held.
     ``most_spans``: of a run whose spans are all shipped.
@@ -58,18 +51,13 @@ def viewer_parts(
         "phases": list(BATCH_PHASES),
         "runs": [run_document(each, most_spans=most_spans, opening_ns=opening) for each in scenes],
     }
-    colors = " ".join(f"--{key}: {style.color};" for key, style in STATES.items())
-    return {
-        "style": f":root {{{colors}}}\n{viewer_file('timeline.css')}",
-        "body": viewer_file("body.html"),
-        "data": as_json(document),
-        "script": "\n".join(viewer_file(name) for name in SCRIPTS),
-    }
+    return viewer_file("timeline.html") + data_element("data", document)
 
 
-def as_json(document: Any) -> str:
-    """JSON that can stand inside a script element: ASCII only, and no name can end the element."""
-    return json.dumps(document, separators=(",", ":")).replace("<", "\\u003c")
+def data_element(key: str, document: Any) -> str:
+    """JSON in an element of its own, found by the id ``key``. It is ASCII, and no name in it can end the element."""
+    text = json.dumps(document, separators=(",", ":")).replace("<", "\\u003c")
+    return f'<script type="application/json" id="{key}">{text}</script>'
 
 
 def as_html(text: str) -> str:

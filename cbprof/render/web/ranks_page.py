@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -15,8 +14,7 @@ from cbprof.render.panel import plain
 from cbprof.render.picture.ranks_heat import RAMP, Cells, heat_png, lines, most_idle_pct
 from cbprof.render.sheet import Sheet
 from cbprof.render.tables.ranks import failed_sheet, job_sheets, ranks_sheet, slow_sheet
-from cbprof.render.theme import STATES
-from cbprof.render.web.page import as_html, as_json, fill, viewer_file
+from cbprof.render.web.page import as_html, data_element, page
 from cbprof.render.whole_file import write_whole
 from cbprof.render.words.ranks import sentences
 
@@ -37,22 +35,14 @@ def fleet_html(report: FleetReport) -> str:
     """The page as text."""
     said = sentences(report)
     first, others = " ".join(said[:2]), said[2:]
-    colors = " ".join(f"--{key}: {style.color};" for key, style in STATES.items())
-    return fill(
-        "fleet.html",
-        title=as_html(first),
-        gist=_gist(report, first, others),
-        heat=_heat(report) if report.rows else "",
-        sections="\n".join(_sections(report)),
-        version=as_html(version("cbprof")),
-        style=f":root {{{colors}}}\n" + "\n".join(map(viewer_file, ("timeline.css", "report.css", "fleet.css"))),
-        script=viewer_file("fleet.js"),
-    )
+    parts = (_gist(report, first, others), _heat(report) if report.rows else "", *_sections(report))
+    return page("timeline", "report", "fleet", title=first, content="\n".join(parts))
 
 
 def _gist(report: FleetReport, first: str, others: list[str]) -> str:
     notes = "".join(f'<li class="warning">{as_html(plain(warning))}</li>' for warning in report.warnings)
-    return f'<h1>{as_html(first)}</h1><p>{as_html(" ".join(others))}</p><ul class="notes">{notes}</ul>'
+    said = f'<h1>{as_html(first)}</h1><p>{as_html(" ".join(others))}</p><ul class="notes">{notes}</ul>'
+    return f'<header class="gist">{said}</header>'
 
 
 def _heat(report: FleetReport) -> str:
@@ -74,6 +64,7 @@ def _heat(report: FleetReport) -> str:
         "labels": list(found.labels),
         "columns": found.cells.shape[1],
         "length_s": length / 1e9,
+        "unknown": UNKNOWN,
         "half_pct": base64.b64encode(_half_percents(found.cells)).decode("ascii"),
     }
     ramp = ", ".join(f"rgb{color}" for color in RAMP)
@@ -87,7 +78,7 @@ def _heat(report: FleetReport) -> str:
         f'<div class="times">{times}</div>'
         f'<p class="caption">{alt} <span class="ramp" style="background: linear-gradient(to right, {ramp})"></span> '
         f"0 to {as_html(percent(most_idle_pct(found.cells)))}</p>"
-        f'<script type="application/json" id="heat-data">{as_json(document)}</script></section>'
+        f"{data_element('heat-data', document)}</section>"
     )
 
 

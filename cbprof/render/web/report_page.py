@@ -11,9 +11,11 @@ import zlib
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
-from cbprof.render.web.page import as_html, as_json, fill, viewer_file, viewer_parts
+from cbprof.render.web.page import as_html, data_element, page, timeline_content
 from cbprof.render.web.report_sections import sections
+from cbprof.render.web.viewer_coarse import MOST_SPANS
 from cbprof.render.whole_file import write_whole
 from cbprof.render.words.findings import Reported, reported
 from cbprof.render.words.report import gist, notes, subtitle
@@ -36,21 +38,18 @@ def report_html(traces: Mapping[str, Trace]) -> str:
     runs = [reported(trace, name) for name, trace in traces.items()]
     parts = list(sections(runs))
     figures = {key: json.loads(figure.to_json()) for part in parts for key, figure in part.figures.items()}
-    written = {
-        "title": as_html(" ".join(gist(runs))),
-        "gist": _gist(runs),
-        "sections": "\n".join(part.to_html() for part in parts),
-        "figures": as_json(figures),
-        "plotly": _plotly() if figures else "",
-        "report_style": viewer_file("report.css"),
-        "report_script": viewer_file("report.js"),
-    }
     scenes = [run.scene for run in runs]
-    page = fill("report.html", **written, **viewer_parts(scenes, embedded=True))
-    if len(page) > MOST_BYTES:  # too large for a mail: ship single spans of some stretches only
-        fewer = MOST_SPANS_IN_A_MAIL // len(scenes)
-        page = fill("report.html", **written, **viewer_parts(scenes, embedded=True, most_spans=fewer))
-    return page
+    before = f'<header class="gist">{_gist(runs)}</header><section class="timeline" id="timeline"><h2>Timeline</h2>'
+    after = "\n".join(("</section>", *(part.to_html() for part in parts), _charts(figures)))
+
+    def whole(most_spans: int) -> str:
+        timeline = timeline_content(scenes, embedded=True, most_spans=most_spans)
+        return page("timeline", "report", title=" ".join(gist(runs)), content=f"{before}{timeline}{after}")
+
+    report = whole(MOST_SPANS)
+    if len(report) > MOST_BYTES:  # too large for a mail: ship single spans of some stretches only
+        report = whole(MOST_SPANS_IN_A_MAIL // len(scenes))
+    return report
 
 
 def _gist(runs: Sequence[Reported]) -> str:
@@ -63,7 +62,9 @@ def _class(warning: bool) -> str:
     return ' class="warning"' if warning else ""
 
 
-def _plotly() -> str:
-    """plotly's basic distribution, deflated: a third of its 1.2 MB."""
-    script = (files("cbprof.render") / "vendor" / "plotly-basic.min.js").read_bytes()
-    return base64.b64encode(zlib.compress(script, level=9)).decode("ascii")
+def _charts(figures: Mapping[str, Any]) -> str:
+    """The data of the charts, and plotly's basic distribution, deflated: a third of its 1.2 MB."""
+    script = (files("cbprof.render") / "vendor" / "plotly-basic.min.js").read_bytes() if figures else b""
+    deflated = base64.b64encode(zlib.compress(script, level=9)).decode("ascii")
+    plotly = f'<script type="application/octet-stream" id="chart-script">{deflated}</script>'
+    return data_element("chart-data", figures) + plotly

@@ -11,7 +11,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from cbprof.render.picture.scene import scene
-from cbprof.render.web.page import as_html, fill, viewer_parts
+from cbprof.render.web.page import page, timeline_content
 from cbprof.render.whole_file import write_whole
 from cbprof.trace import Trace
 
@@ -28,4 +28,4 @@ def timeline_html(trace: Trace, *, title: str | None = None, other: Trace | None
     """
     scenes = [scene(each) for each in (trace, other) if each is not None]
     heading = title or " / ".join(each.title for each in scenes)
-    return fill("timeline.html", title=as_html(heading), **viewer_parts(scenes, title))
+    return page("timeline", title=heading, content=timeline_content(scenes, title))

@@ -1,5 +1,8 @@
 // Buttons, keys, search, theme, print; and the small interface for scripts and tests, `window.cbprof`.
 
+import { countText, durationText, rangeText } from "./text.js";
+import { Viewer } from "./viewer.js";
+
 const dark = window.matchMedia("(prefers-color-scheme: dark)");
 const printing = window.matchMedia("print");
 let chosenTheme = null;
@@ -131,7 +134,7 @@ async function main() {
 }
 
 // Times are ns from the start of the run; shares are fractions of the view.
-const ready = main().then((viewer) => {
+export const ready = main().then((viewer) => {
   Object.assign(window.cbprof, {
     firstPaintMs: performance.now(),
     view: () => ({ ...viewer.view }),
