@@ -31,6 +31,7 @@ from typer.testing import CliRunner
 
 from cbprof.analysis.accounting.graphs import graph_replays
 from cbprof.analysis.accounting.host import launches
+from cbprof.analysis.profiles.health import examine
 from cbprof.cli.main import app
 from cbprof.formats import load
 from cbprof.trace import Kind, Trace
@@ -279,8 +280,21 @@ def test_correlation_ids_count_within_a_process(write: Write) -> None:
         ("gemm", 0, 3000): ("cudaLaunchKernel", 2900),
     }
     lanes = {lane.name for lane in trace.lanes}
-    assert lanes == {"stream 7"} | {f"thread {t} of process {p}" for p, t in ((100, 101), (100, 102), (200, 201))}
+    threads = {f"thread {thread} of process {process}" for process, thread in ((100, 101), (100, 102), (200, 201))}
+    assert lanes == threads | {"stream 7 of process 100", "stream 7 of process 200"}
     assert trace.meta["warnings"] == []
+
+
+def test_contexts_number_their_streams_for_themselves(write: Write) -> None:
+    """Long kernels of one context do not swallow the short ones of another, whose stream has the same number."""
+    columns = {KERNEL: f"{COLUMNS[KERNEL]}, contextId"}
+    long = (100, 900, 0, 7, 1, pid(100), GEMM, GEMM, 1)
+    short = [(200 + at, 210 + at, 0, 7, 2, pid(100), GEMM, GEMM, 2) for at in range(0, 300, 20)]
+    trace = load(write({KERNEL: [long, *short]}, columns=columns))
+
+    assert {lane.name for lane in trace.lanes if lane.on_device} == {"stream 7, context 1", "stream 7, context 2"}
+    counts = examine(trace).counts
+    assert (counts["n_streams"], counts["n_runaway"], counts["same_stream_overlaps"]) == (2, 0, 0)
 
 
 def test_processes_that_number_the_gpus_differently(write: Write) -> None:

@@ -8,7 +8,7 @@ by its number in ``TARGET_INFO_CUDA_DEVICE``.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -119,24 +119,48 @@ class Lanes:
         texts = database.strings(sorted(set(name_of.values())))
         self._thread_names = {thread: texts.get(name, "") for thread, name in name_of.items()}
         self._many_processes = len({process for each in rows for process in np.unique(each.process).tolist()}) > 1
-        streams = {place for each in rows for place in _distinct(each.device, each.stream, each.process)[0]}
-        for device, stream, process in sorted(streams):
-            if device != ABSENT:
-                self.index.code(self._lane(process, device, stream, ABSENT))
+        streams = {place for each in rows for place in _distinct(*_place_of_stream(each))[0] if place[0] != ABSENT}
+        self._streams = dict(self._name_streams(streams))
+        for place in sorted(streams):
+            self.index.code(self._streams[place])
 
     def of(self, rows: Rows) -> Int32:
         """The lane of each row."""
-        places, which = _distinct(rows.process, rows.device, rows.stream, rows.thread)
+        places, which = _distinct(*_place_of_stream(rows), rows.thread)
         return self.index.codes(self._lane(*place) for place in places)[which]
 
-    def _lane(self, process: int, device: int, stream: int, thread: int) -> Lane:
-        rank = self.ranks.get(process, NONE)
+    def _name_streams(self, streams: Iterable[_Place]) -> Iterator[tuple[_Place, Lane]]:
+        """A lane for each stream. Processes and contexts number their streams for themselves, and on one device say so
+        where they use one number.
+        """
+        owners: dict[Lane, list[_Place]] = defaultdict(list)
+        for device, stream, process, context in sorted(streams):
+            lane = Lane(f"stream {stream}", device, self.ranks.get(process, NONE))
+            owners[lane].append((device, stream, process, context))
+        for lane, places in owners.items():
+            several = len({process for _, _, process, _ in places}) > 1
+            contexts = {(process, context) for _, _, process, context in places if context != ABSENT}
+            shared = len(contexts) > len({process for process, _ in contexts})
+            for place in places:
+                name = lane.name + (f" of process {place[2] & _ID_BITS}" if several else "")
+                name += f", context {place[3]}" if shared and place[3] != ABSENT else ""
+                yield place, replace(lane, name=name)
+
+    def _lane(self, device: int, stream: int, process: int, context: int, thread: int) -> Lane:
         if device != ABSENT:
-            return Lane(f"stream {stream}", device, rank)
+            return self._streams[device, stream, process, context]
+        rank = self.ranks.get(process, NONE)
         name = "thread" if thread == ABSENT else f"thread {thread & _ID_BITS}"
         if self._thread_names.get(thread):
             name += f" ({self._thread_names[thread]})"
         return Lane(f"{name} of process {process & _ID_BITS}" if self._many_processes else name, rank=rank)
+
+
+_Place = tuple[int, ...]  # device, stream, process, context
+
+
+def _place_of_stream(rows: Rows) -> tuple[Int64, Int64, Int64, Int64]:
+    return rows.device, rows.stream, rows.process, rows.context
 
 
 def _integer_pairs(database: Database, table: str, key: str, value: str) -> list[tuple[int, int]]:

@@ -51,8 +51,8 @@ class Rows:
     """Spans as the file has them; columns of one length.
 
     ``process`` is a globalPid without its thread bits, ``correlation`` joins a call with what it launched, within its
-    process; both may be ``ABSENT``. Rows on a device have ``device`` and ``stream``, rows of the host ``thread``, a
-    globalTid that may be ``ABSENT``.
+    process; both may be ``ABSENT``. Rows on a device have ``device`` and ``stream``, a number within its ``context``
+    (which may be ``ABSENT``); rows of the host have ``thread``, a globalTid that may be ``ABSENT``.
     """
 
     start: Int64
@@ -62,6 +62,7 @@ class Rows:
     process: Int64
     correlation: Int64
     device: Int64
+    context: Int64
     stream: Int64
     thread: Int64
 
@@ -100,7 +101,7 @@ def device_rows(database: Database, names: Index[str], found: Findings) -> Itera
     }
     for kind, label in readers.items():
         table = ACTIVITY + kind
-        columns = ("start", "end", "deviceId", "streamId", "globalPid", "correlationId")
+        columns = ("start", "end", "deviceId", "contextId", "streamId", "globalPid", "correlationId")
         if _usable(database, table, columns[:2], found):
             fresh = database.integers(table, (*columns, *_MORE_COLUMNS[kind]))
             kind_of, name_of = label(database, fresh, names)
@@ -120,6 +121,7 @@ def device_rows(database: Database, names: Index[str], found: Findings) -> Itera
                 process=_process(fresh["globalPid"])[kept],
                 correlation=fresh["correlationId"][kept],
                 device=fresh["deviceId"][kept],
+                context=fresh["contextId"][kept],
                 stream=stream[kept],
                 thread=np.full(int(kept.sum()), ABSENT, dtype=np.int64),
             )
@@ -223,6 +225,7 @@ def _on_host(columns: _Columns, kind: Int8, name_id: Int32, kept: npt.NDArray[np
         process=_process(thread),
         correlation=columns["correlationId"][kept],
         device=nowhere,
+        context=nowhere,
         stream=nowhere,
         thread=thread,
     )
