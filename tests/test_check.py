@@ -72,6 +72,35 @@ def test_one_device_of_unknown_idle_time_fails() -> None:
     assert outcome(two, max_idle="100%") == {"reliable": False, "max-idle": False}
 
 
+def steps_of(device: int, *, gpu: int, period: int) -> list[Row]:
+    """10 steps of one GPU, each of ``gpu`` ms of compute at the end of ``period`` ms."""
+    return [
+        (
+            Lane("compute", device),
+            Kind.GPU_COMPUTE,
+            "compute",
+            (step * period + period - gpu) * MS,
+            (step + 1) * period * MS,
+            step,
+        )
+        for step in range(10)
+    ]
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_every_device_is_judged_and_the_worst_decides(first: bool) -> None:
+    """One GPU keeps every limit; the other is idle 90 %, with gaps of 90 ms, and takes 100 ms a step."""
+    host: Row = (ENGINE, Kind.CPU_WORK, "schedule", 0, MS, 0)
+    good = [host, *steps_of(1 if first else 0, gpu=99, period=100)]
+    bad = steps_of(0 if first else 1, gpu=10, period=100)
+    both = trace_of(*good, *bad, evidence="emulated")
+    assert outcome(both, max_idle="89.9%", max_gap="89ms") == {"reliable": True, "max-idle": False, "max-gap": False}
+    assert outcome(both, max_idle="90%", max_gap="90ms") == {"reliable": True, "max-idle": True, "max-gap": True}
+    slow = trace_of(host, *steps_of(int(first), gpu=9, period=10), *bad, evidence="emulated")
+    assert outcome(slow, max_step_p99="99ms") == {"reliable": True, "max-step-p99": False}
+    assert outcome(slow, max_step_p99="1s") == {"reliable": True, "max-step-p99": True}
+
+
 def test_an_incomplete_trace_fails_whatever_it_shows() -> None:
     (reliable, idle) = check(trace(complete=False), Limits.parse({"max-idle": "50%"}, "option"))
     assert (reliable.passed, idle.passed) == (False, True)

@@ -16,7 +16,7 @@ from cbprof.analysis.accounting.phases import phase_times
 from cbprof.analysis.accounting.states import states
 from cbprof.analysis.accounting.steps import step_times
 from cbprof.analysis.accounting.window import Window
-from cbprof.trace import Kind, Trace
+from cbprof.trace import Kind, Lane, Trace
 
 
 def gaps_of(trace: Trace, start: int, end: int) -> Gaps:
@@ -206,3 +206,10 @@ def test_a_gap_has_the_same_cause_whatever_the_window() -> None:
 def test_an_empty_span_splits_no_gap() -> None:
     trace = trace_of(*STEP, (COMPUTE, Kind.GPU_COMPUTE, "compute", 20, 20, 0))
     assert gaps_of(trace, 0, 85).length_ns.tolist() == [35]
+
+
+@pytest.mark.parametrize("begin", [35, 100])
+def test_an_empty_span_ends_no_gap(begin: int) -> None:
+    """Neither where a compute starts at the same instant on another stream, nor alone at the end of the window."""
+    empty = (Lane("first", 0), Kind.GPU_COMPUTE, "compute", begin, begin, 7)
+    assert gaps_of(trace_of(empty, *STEP), 0, 100).step.tolist() == [0, -1]

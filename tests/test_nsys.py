@@ -29,7 +29,7 @@ from nsys_samples import (
 )
 from typer.testing import CliRunner
 
-from cbprof.analysis.accounting.graphs import graph_replays
+from cbprof.analysis.accounting.device_time import graph_replays
 from cbprof.analysis.accounting.host import launches
 from cbprof.analysis.profiles.health import examine
 from cbprof.cli.main import app

@@ -5,11 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 
 import kineto_samples as kineto
+import numpy as np
 import pytest
 from oracle import COMPUTE, ENGINE, H2D, Row, trace_of
 
+from cbprof.analysis.accounting.blame import BlameTotal, Cause
+from cbprof.analysis.accounting.gaps import Gaps
+from cbprof.analysis.accounting.phases import PhaseTime
+from cbprof.analysis.accounting.states import StateTotals, traced
 from cbprof.analysis.summary import summarize
-from cbprof.analysis.verdict.verdict import Bound, Verdict
+from cbprof.analysis.verdict.overlap import Overlap
+from cbprof.analysis.verdict.verdict import Bound, Findings, Shortened, Verdict, judge
 from cbprof.formats import load
 from cbprof.trace import Kind, TraceBuilder
 
@@ -225,3 +231,79 @@ def test_real_runs(mode: str, bound: Bound) -> None:
         assert lead.late_pct < 1
     else:
         assert lead.late_pct == 100
+
+
+# --- the thresholds, exactly as docs/accounting.md states them ---
+
+
+def bound_at(  # of 1000 ns
+    *,
+    idle: int,
+    causes: dict[Cause, int] | None = None,
+    cpu: int = 100,
+    hidden: int = 0,
+    blocked: int = 0,
+    dry: int = 0,
+    events: int = 2,
+) -> Bound:
+    """The verdict on a window of 1000 ns with so much idle time; what no cause is given for is a phase of the host."""
+    gpu, causes = 1000 - idle, causes or {}
+    rest = idle - sum(causes.values())
+    times = np.zeros(dry, dtype=np.int64)
+    gaps = Gaps(times, times + 1, times, times, times.astype(np.int32), times + 1, times, times)
+    found = Findings(
+        evidence_level="cupti",
+        n_gpu_events=events,
+        states=StateTotals(hidden, gpu - hidden, cpu - hidden, idle - cpu + hidden),
+        gaps=gaps,
+        causes=[BlameTotal(cause, cause.label, ns) for cause, ns in {**causes, Cause.PHASE: rest}.items()],
+        one_off_idle_ns=0,
+        overlap=Overlap(hidden, min(cpu, gpu), None, None),
+        waits=[PhaseTime("wait", True, blocked, 0, 1, blocked, blocked)],
+        shortened=Shortened(0, 0),
+    )
+    return judge(found).bound
+
+
+def test_little_idle_time_is_less_than_5_percent() -> None:
+    assert bound_at(idle=49) is Bound.DEVICE
+    assert bound_at(idle=50) is Bound.HOST
+    assert bound_at(idle=120, causes={Cause.QUEUED: 71}) is Bound.DEVICE
+    assert bound_at(idle=120, causes={Cause.QUEUED: 70, Cause.CAPTURE: 50}) is Bound.UNCLEAR
+
+
+def test_much_idle_time_is_25_percent_whatever_was_queued() -> None:
+    assert bound_at(idle=249, causes={Cause.QUEUED: 249}) is Bound.DEVICE
+    assert bound_at(idle=250, causes={Cause.QUEUED: 250}) is Bound.UNCLEAR
+
+
+def test_starved_is_more_than_half_of_the_idle_time_and_5_percent() -> None:
+    assert bound_at(idle=400, causes={Cause.STARVED: 201}) is Bound.STARVED
+    assert bound_at(idle=400, causes={Cause.STARVED: 200}) is Bound.HOST
+    assert bound_at(idle=50, causes={Cause.STARVED: 50}) is Bound.STARVED
+    assert bound_at(idle=49, causes={Cause.STARVED: 49}) is Bound.DEVICE
+
+
+def test_launch_bound_is_dry_before_at_least_half_of_what_ran() -> None:
+    assert bound_at(idle=400, dry=5, events=10) is Bound.LAUNCH
+    assert bound_at(idle=400, dry=4, events=10) is Bound.HOST
+    assert bound_at(idle=49, dry=5, events=10) is Bound.DEVICE
+
+
+def test_unclear_is_more_than_half_not_for_the_host() -> None:
+    assert bound_at(idle=400, causes={Cause.TRANSFER: 101, Cause.QUEUED: 100}) is Bound.UNCLEAR
+    assert bound_at(idle=400, causes={Cause.TRANSFER: 100, Cause.QUEUED: 100}) is Bound.HOST
+
+
+def test_serialised_hides_less_than_half_and_waits_for_more_than_half_of_the_gpus_time() -> None:
+    assert bound_at(idle=400, cpu=200, hidden=99, blocked=301) is Bound.SERIALISED
+    assert bound_at(idle=400, cpu=200, hidden=100, blocked=301) is Bound.HOST
+    assert bound_at(idle=400, cpu=200, hidden=99, blocked=300) is Bound.HOST
+    assert bound_at(idle=500, cpu=499, hidden=99, blocked=301) is Bound.SERIALISED
+    assert bound_at(idle=500, cpu=500, hidden=99, blocked=301) is Bound.HOST
+
+
+def test_the_states_are_unknown_above_5_percent_of_untraced_time() -> None:
+    totals = StateTotals(250, 250, 250, 250)
+    assert traced(totals, 20, 30) == ((250, 230, 250, 220), 50)
+    assert traced(totals, 20, 31) == (None, 51)

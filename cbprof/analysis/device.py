@@ -11,8 +11,9 @@ from cbprof.analysis.accounting.blame import Blame, blame_gaps
 from cbprof.analysis.accounting.device_time import device_time
 from cbprof.analysis.accounting.gaps import Gaps, find_gaps
 from cbprof.analysis.accounting.host import HostTimeline
+from cbprof.analysis.accounting.idle import idle_ns, idle_pct
 from cbprof.analysis.accounting.phases import PhaseTime
-from cbprof.analysis.accounting.segments import Segments, over_context, over_time
+from cbprof.analysis.accounting.segments import NO_SEGMENTS, Segments, over_context, over_time
 from cbprof.analysis.accounting.states import Activity, StateTotals, TracedStates, states, traced
 from cbprof.analysis.accounting.steps import StepTimes, step_times, with_host_in
 from cbprof.analysis.accounting.window import Window
@@ -62,7 +63,7 @@ class DeviceSummary:
     @property
     def idle_pct(self) -> float | None:
         """100 x idle / window."""
-        return None if self.idle_ns is None else 100 * self.idle_ns / self.window.length_ns
+        return idle_pct(self.idle_ns, self.window.length_ns)
 
     @property
     def traced(self) -> TracedStates:
@@ -75,24 +76,23 @@ class DeviceSummary:
     @property
     def not_computing_pct(self) -> float | None:
         """The share of the window in which no kernel but collectives ran; for the trace of a profiler."""
-        if self.profile is None or not self.window.length_ns:
+        if self.profile is None:
             return None
-        return 100 * (self.window.length_ns - self.profile.compute_busy_ns) / self.window.length_ns
+        return idle_pct(self.window.length_ns - self.profile.compute_busy_ns, self.window.length_ns)
 
     @property
     def idle_pct_excl_overhead(self) -> float | None:
         """The idle share without the profiler's own overhead, in the idle time as in the window; None without any."""
         if self.idle_ns is None or self.profile is None or not self.profile.overhead_ns:
             return None
-        outside = self.window.length_ns - self.profile.overhead_ns
-        return 100 * self.profile.idle_outside_ns / outside if outside else None
+        return idle_pct(self.profile.idle_outside_ns, self.window.length_ns - self.profile.overhead_ns)
 
     @property
     def idle_pct_excl_one_off(self) -> float | None:
         """The same without graph captures and warm-up, in the idle time as in the window."""
-        if self.idle_ns is None or self.one_off_idle_ns == self.window.length_ns:
+        if self.idle_ns is None:
             return None
-        return 100 * (self.idle_ns - self.one_off_idle_ns) / (self.window.length_ns - self.one_off_idle_ns)
+        return idle_pct(self.idle_ns - self.one_off_idle_ns, self.window.length_ns - self.one_off_idle_ns)
 
     @property
     def ceiling_ns(self) -> int | None:
@@ -116,7 +116,8 @@ def summarize_device(
     activity: Activity,
 ) -> DeviceSummary:
     """The figures of a device in ``window``, which lies in ``run``. ``phases``: those of the window."""
-    time = device_time(trace, device, window, activity)
+    time = device_time(trace, device, window)
+    idle = idle_ns(trace, device, window, activity)
     in_run = states(trace, run, device, activity, host)
     gaps = find_gaps(trace, in_run, host, activity)
     steps = step_times(trace, in_run, gaps, host).starting_in(window)
@@ -148,7 +149,7 @@ def summarize_device(
         kernel_busy_ns=time.kernel_busy_ns,
         comm_busy_ns=time.comm_busy_ns,
         exposed_comm_ns=time.exposed_comm_ns,
-        idle_ns=gaps.total_ns if time.anything else None,
+        idle_ns=idle,
         n_gpu_events=time.n_events,
         n_streams=time.n_streams,
         n_graph_launches=_graph_launches(trace, window),
@@ -158,9 +159,9 @@ def summarize_device(
         steps=steps,
         overlap=overlapped,
         one_off_idle_ns=once_ns,
-        over_time=over_time(here, steps),
-        over_context=over_context(here, steps),
-        verdict=judge(findings if time.anything else None),
+        over_time=NO_SEGMENTS if idle is None else over_time(here, steps),
+        over_context=NO_SEGMENTS if idle is None else over_context(here, steps),
+        verdict=judge(None if idle is None else findings),
         profile=profile(trace, here, host) if trace.is_profile else None,
         device_name=trace.meta.get("device_names", {}).get(str(device)),
     )

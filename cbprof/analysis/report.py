@@ -12,6 +12,7 @@ import numpy as np
 
 from cbprof.analysis.accounting.blame import Cause
 from cbprof.analysis.accounting.gaps import Gaps
+from cbprof.analysis.accounting.idle import idle_pct
 from cbprof.analysis.accounting.phases import PhaseTime, nearest_rank
 from cbprof.analysis.accounting.segments import Segments
 from cbprof.analysis.accounting.states import StateTotals
@@ -148,7 +149,7 @@ def _profile(profile: Profile, not_computing_pct: float | None, gaps: Literal["l
             "kernel_busy_ns": clipped.kernel_busy_ns,
             "sum_gpu_ns": clipped.sum_gpu_ns,
             "idle_ns": idle_ns,
-            "idle_pct": 100 * idle_ns / clipped.window.total_ns,
+            "idle_pct": idle_pct(idle_ns, clipped.window.total_ns),
             "n_gaps": len(holes),
             "longest_gap_ns": int(holes.length_ns.max(initial=0)),
             "gaps": [

@@ -10,6 +10,7 @@ import numpy as np
 
 from cbprof.analysis.accounting.cut_out import without_profiled_steps
 from cbprof.analysis.accounting.host import host_timeline
+from cbprof.analysis.accounting.idle import most_idle
 from cbprof.analysis.accounting.phases import PhaseTime, nearest_rank, phase_times
 from cbprof.analysis.accounting.states import Activity
 from cbprof.analysis.accounting.steps import StepSource, step_source
@@ -56,8 +57,22 @@ class Summary:
 
     @property
     def most_idle(self) -> DeviceSummary | None:
-        """The device that waited longest: the one to look at first. A device of unknown idle time comes last."""
-        return max(self.devices, key=lambda device: -1 if device.idle_ns is None else device.idle_ns, default=None)
+        """The device that waited longest: the one that tables show. A device of unknown idle time comes last."""
+        return self.devices[most_idle([device.idle_ns for device in self.devices])] if self.devices else None
+
+    @property
+    def worst_idle_pct(self) -> float | None:
+        """The largest idle share of a device, for gates: None where that of any device is unknown."""
+        shares = [device.idle_pct for device in self.devices]
+        known = [share for share in shares if share is not None]
+        return max(known) if known and len(known) == len(shares) else None
+
+    @property
+    def longest_gap_ns(self) -> int | None:
+        """The longest gap of any device, for gates: None where the idle time of any device is unknown."""
+        if any(device.idle_ns is None for device in self.devices):
+            return None
+        return max((device.gaps.longest_ns for device in self.devices), default=None)
 
     @property
     def verdict(self) -> Verdict:
@@ -78,9 +93,12 @@ class Summary:
         return max((len(device.steps) for device in self.devices), default=0)
 
     def step_percentile_ns(self, percent: int) -> int | None:
-        """Nearest-rank percentile of the time from one compute's start to the next, on the first device."""
-        period = self.devices[0].steps.period_ns if self.devices else ()
-        return nearest_rank(np.sort(period), percent) if len(period) else None
+        """Nearest-rank percentile of the time from one compute's start to the next, on the device where it is largest.
+
+        None where no step ran on a device.
+        """
+        periods = (np.sort(device.steps.period_ns) for device in self.devices if len(device.steps))
+        return max((nearest_rank(period, percent) for period in periods), default=None)
 
 
 def summarize(

@@ -5,21 +5,18 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from cbprof.analysis.accounting.graphs import graph_replays
 from cbprof.analysis.accounting.intervals import Intervals, union
-from cbprof.analysis.accounting.states import ACTIVITY_KINDS, Activity
+from cbprof.analysis.accounting.states import ACTIVITY_KINDS
 from cbprof.analysis.accounting.window import Window
-from cbprof.trace import Kind, Trace, one_of
+from cbprof.trace import GRAPH_REPLAY, Kind, Trace, one_of
 
 KERNELS = (Kind.GPU_COMPUTE, Kind.GPU_COMM)
 
 
 class DeviceTime(NamedTuple):
-    """Nanoseconds of each sort of work, as unions: see :class:`cbprof.analysis.device.DeviceSummary`.
-
-    ``anything``: whether a span of the activity that was asked for lies in the window at all.
-    """
+    """Nanoseconds of each sort of work, as unions: see :class:`cbprof.analysis.device.DeviceSummary`."""
 
     active_ns: int
     busy_ns: int
@@ -28,10 +25,9 @@ class DeviceTime(NamedTuple):
     exposed_comm_ns: int
     n_events: int
     n_streams: int
-    anything: bool
 
 
-def device_time(trace: Trace, device: int, window: Window, activity: Activity) -> DeviceTime:
+def device_time(trace: Trace, device: int, window: Window) -> DeviceTime:
     """The work of one device in a window."""
     own = np.flatnonzero(trace.mask(device=device) & trace.on_device)
     kind, lane = trace.kind[own], trace.lane_id[own]
@@ -58,5 +54,11 @@ def device_time(trace: Trace, device: int, window: Window, activity: Activity) -
         exposed_comm_ns=kernels.subtract(computing).total_ns,
         n_events=int(within.sum()),
         n_streams=len(np.unique(lane[within])),
-        anything=bool(one_of(kind[within], ACTIVITY_KINDS[activity]).any()),
     )
+
+
+def graph_replays(trace: Trace) -> npt.NDArray[np.bool_]:
+    """Mask of the spans that are whole graph replays, without the kernels in them: they keep a device busy."""
+    ids = [index for index, name in enumerate(trace.names) if name.startswith(GRAPH_REPLAY)]
+    mask: npt.NDArray[np.bool_] = np.isin(trace.name_id, ids) & (trace.kind == Kind.GPU_COMPUTE)
+    return mask

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from cbprof.analysis.accounting.idle import idle_pct
 from cbprof.analysis.accounting.intervals import sum_by
 from cbprof.analysis.accounting.states import States
 from cbprof.analysis.accounting.steps import StepTimes
@@ -27,7 +28,7 @@ class Segment(NamedTuple):
 
     @property
     def idle_pct(self) -> float | None:
-        return 100 * self.idle_ns / self.wall_ns if self.wall_ns else None
+        return idle_pct(self.idle_ns, self.wall_ns)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -47,6 +48,10 @@ class Segments:
         return (Segment(*row) for row in zip(*(column.tolist() for column in columns), strict=True))
 
 
+_NONE = np.zeros(0, dtype=np.int64)
+NO_SEGMENTS = Segments(_NONE, _NONE, _NONE, _NONE)
+
+
 def over_time(states: States, steps: StepTimes) -> Segments:
     """The window of ``states`` in ten parts of equal length. Their idle times sum to the window's."""
     window = states.window
@@ -56,18 +61,17 @@ def over_time(states: States, steps: StepTimes) -> Segments:
     return Segments(edges, n_steps, wall, wall - states.gpu.within(edges[:-1], edges[1:]))
 
 
-def over_context(states: States, steps: StepTimes) -> Segments:
-    """The steps in up to ten ranges of context length: tokens of context per request, rounded down.
+def over_context(states: States, steps: StepTimes, parts: int = SEGMENTS) -> Segments:
+    """The steps in up to ``parts`` ranges of context length: tokens of context per request, rounded down.
 
     The time of a step is its period, from the start of its compute to the next one's, so that the gap after a compute
     counts at its context. Steps whose context is not known are left out; without any, there are no segments.
     """
     rows = np.flatnonzero((steps.context >= 0) & (steps.requests > 0))
     if not len(rows):
-        nothing = np.zeros(0, dtype=np.int64)
-        return Segments(nothing, nothing, nothing, nothing)
+        return NO_SEGMENTS
     context = steps.context[rows] // steps.requests[rows]
-    edges = _edges(int(context.min()), int(context.max()) + 1)
+    edges = _edges(int(context.min()), int(context.max()) + 1, parts)
     segment = np.searchsorted(edges, context, side="right") - 1
     start, wall = steps.start_ns[rows], steps.period_ns[rows]
     idle = wall - states.gpu.within(start, start + wall)
@@ -77,7 +81,7 @@ def over_context(states: States, steps: StepTimes) -> Segments:
     )
 
 
-def _edges(start: int, end: int) -> Int64:
-    """The edges of ten parts of [start, end) whose sizes differ by at most 1, or of as many as there are integers."""
-    parts = max(1, min(SEGMENTS, end - start))
+def _edges(start: int, end: int, parts: int = SEGMENTS) -> Int64:
+    """The edges of these parts of [start, end) whose sizes differ by at most 1, or of as many as there are integers."""
+    parts = max(1, min(parts, end - start))
     return np.array([start + (end - start) * part // parts for part in range(parts + 1)], dtype=np.int64)

@@ -1,4 +1,4 @@
-"""Will it stay so? A trace against limits, for CI."""
+"""Will it stay so? A trace against limits, for CI. Every device has to keep them: the worst one decides."""
 
 from __future__ import annotations
 
@@ -36,18 +36,6 @@ class _Limit:
         return LimitResult(name, passed, f"{self.meaning} is {self.write(found)}, limit {self.write(limit)}")
 
 
-def _idle_pct(summary: Summary) -> float | None:
-    shares = [device.idle_pct for device in summary.devices]
-    known = [share for share in shares if share is not None]
-    return max(known) if known and len(known) == len(shares) else None
-
-
-def _longest_gap_ns(summary: Summary) -> float | None:
-    if _idle_pct(summary) is None:
-        return None
-    return max(device.gaps.longest_ns for device in summary.devices)
-
-
 def _ttft_p99_ns(summary: Summary) -> float | None:
     return summary.latency.ttft_p99_ns if summary.latency else None
 
@@ -62,8 +50,10 @@ def _milliseconds(value: float) -> str:
 
 LIMITS: Mapping[str, _Limit] = MappingProxyType(
     {
-        "max-idle": _Limit("the idle share of the GPU", _idle_pct, parse_percent, _percent),
-        "max-gap": _Limit("the longest gap", _longest_gap_ns, parse_duration, _milliseconds),
+        "max-idle": _Limit(
+            "the idle share of the GPU", lambda summary: summary.worst_idle_pct, parse_percent, _percent
+        ),
+        "max-gap": _Limit("the longest gap", lambda summary: summary.longest_gap_ns, parse_duration, _milliseconds),
         "max-step-p99": _Limit(
             "the 99th percentile of the time per step",
             lambda summary: summary.step_percentile_ns(99),
@@ -126,7 +116,7 @@ def check(
 
 
 def _reliable(summary: Summary) -> LimitResult:
-    if summary.reliable and _idle_pct(summary) is not None:
+    if summary.reliable and summary.worst_idle_pct is not None:
         return LimitResult("reliable", True, "the trace is whole and its idle time is known")
     return LimitResult("reliable", False, "; ".join(summary.warnings) or "the trace does not call itself complete")
 

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from cbprof.analysis.accounting.phases import PhaseTime
-from cbprof.analysis.accounting.steps import StepTimes
+from cbprof.analysis.device import DeviceSummary
 from cbprof.analysis.gate.bootstrap import BLOCKS, Ratio, block_edges, ratio_of_sums
 from cbprof.analysis.summary import Summary, summarize
 from cbprof.trace import Int64, Trace
@@ -60,7 +60,8 @@ class Comparison:
     """``same_workload`` is None where a trace does not say what it served.
 
     ``per_token``: ratio of the time per token over the whole windows. ``per_step``: of the time of the ``n_aligned``
-    steps that both have. ``idle_pp``: change of the idle share in percentage points. None is unknown.
+    steps that both have. Both are those of the device that became slowest by it, the devices of the two runs taken in
+    order. ``idle_pp``: change of the largest idle share of a device in percentage points. None is unknown.
     """
 
     before: Summary
@@ -79,10 +80,8 @@ class Comparison:
 
     @property
     def idle_pp(self) -> float | None:
-        before, after = self.before.most_idle, self.after.most_idle
-        if before is None or after is None or before.idle_pct is None or after.idle_pct is None:
-            return None
-        return after.idle_pct - before.idle_pct
+        before, after = self.before.worst_idle_pct, self.after.worst_idle_pct
+        return None if before is None or after is None else after - before
 
     def to_json(self) -> dict[str, Any]:
         """Plain data with stable keys. Times are nanoseconds; what is unknown is None."""
@@ -111,15 +110,19 @@ def compare(
     differences = tuple(_differences(before, after))
     known = all(isinstance(trace.meta.get("workload"), Mapping) for trace in (before, after))
     different = any(each.of_workload and None not in (each.before, each.after) for each in differences)
-    aligned = _aligned(old, new)
+    pairs = tuple(zip(old.devices, new.devices, strict=False))
+    common = max(
+        (_per_step(*pair, seed) for pair in pairs), key=lambda each: _value(each.ratio), default=_Steps(0, None)
+    )
+    scale = old.tokens / new.tokens if old.tokens and new.tokens else None
     return Comparison(
         before=old,
         after=new,
         same_workload=False if different else True if known else None,
         differences=differences,
-        n_aligned=len(aligned[0]),
-        per_step=_per_step(*aligned, seed),
-        per_token=_per_token(old, new, seed),
+        n_aligned=common.n_aligned,
+        per_step=common.ratio,
+        per_token=max((_per_token(*pair, scale, seed) for pair in pairs), key=_value, default=None) if scale else None,
         phases=tuple(_phases(old, new)),
     )
 
@@ -143,43 +146,39 @@ def _facts(meta: Mapping[str, Any]) -> dict[str, Any]:
     return facts
 
 
-def _steps_of(summary: Summary) -> StepTimes | None:
-    return summary.devices[0].steps if summary.devices else None
+class _Steps(NamedTuple):
+    """The ratio of the time of the steps that two devices have in common, and how many there are."""
+
+    n_aligned: int
+    ratio: Ratio | None
 
 
-def _aligned(before: Summary, after: Summary) -> tuple[Int64, Int64]:
-    """The times of the steps that both have, on their first devices, in the order of the steps."""
-    old, new = _steps_of(before), _steps_of(after)
-    if old is None or new is None:
-        nothing = np.zeros(0, dtype=np.int64)
-        return nothing, nothing
+def _per_step(before: DeviceSummary, after: DeviceSummary, seed: int) -> _Steps:
+    old, new = before.steps, after.steps
     _, of_old, of_new = np.intersect1d(old.step, new.step, assume_unique=True, return_indices=True)
-    return old.period_ns[of_old], new.period_ns[of_new]
+    if not len(of_old):
+        return _Steps(0, None)
+    first = block_edges(len(of_old))[:-1]
+    times = (np.add.reduceat(period, first) for period in (old.period_ns[of_old], new.period_ns[of_new]))
+    return _Steps(len(of_old), ratio_of_sums(*times, seed=seed))
 
 
-def _per_step(before: Int64, after: Int64, seed: int) -> Ratio | None:
-    if not len(before):
-        return None
-    first = block_edges(len(before))[:-1]
-    return ratio_of_sums(np.add.reduceat(before, first), np.add.reduceat(after, first), seed=seed)
-
-
-def _per_token(before: Summary, after: Summary, seed: int) -> Ratio | None:
+def _per_token(before: DeviceSummary, after: DeviceSummary, scale: float, seed: int) -> Ratio | None:
     """Blocks at the same share of either run's steps correspond, so that runs of different lengths can be compared."""
-    if not before.tokens or not after.tokens:
-        return None
-    blocks = min(BLOCKS, *(len(steps) if (steps := _steps_of(each)) else 0 for each in (before, after)))
+    blocks = min(BLOCKS, len(before.steps), len(after.steps))
     if not blocks:
         return None
-    scale = before.tokens / after.tokens
     return ratio_of_sums(_block_times(before, blocks), _block_times(after, blocks), scale=scale, seed=seed)
 
 
-def _block_times(summary: Summary, blocks: int) -> Int64:
+def _block_times(device: DeviceSummary, blocks: int) -> Int64:
     """The window cut at the starts of steps into blocks of about as many steps each; their sum is the wall time."""
-    device = summary.devices[0]
     starts = np.sort(device.steps.start_ns)[block_edges(len(device.steps), blocks)[1:-1]]
     return np.diff(np.concatenate(([device.window.start_ns], starts, [device.window.end_ns])))
+
+
+def _value(found: Ratio | None) -> float:
+    return -1 if found is None else found.value
 
 
 def _phases(before: Summary, after: Summary) -> Iterator[PhaseChange]:
@@ -199,14 +198,12 @@ def _phases(before: Summary, after: Summary) -> Iterator[PhaseChange]:
 
 
 def _figures(summary: Summary) -> dict[str, Any]:
-    device = summary.most_idle
-    known = device is not None and device.idle_ns is not None
     return {
         "mode": summary.mode,
         "wall_ns": summary.wall_ns or None,
         "tokens": summary.tokens,
         "tokens_per_s": summary.tokens_per_s,
         "steps": summary.n_steps,
-        "idle_pct": device.idle_pct if device else None,
-        "longest_gap_ns": device.gaps.longest_ns if device and known else None,
+        "idle_pct": summary.worst_idle_pct,
+        "longest_gap_ns": summary.longest_gap_ns,
     }

@@ -25,14 +25,14 @@ def _slower(found: Comparison) -> float | None:
 
 
 def _longest_gap(found: Comparison) -> float | None:
-    before, after = found.before.most_idle, found.after.most_idle
-    if before is None or after is None or None in (before.idle_ns, after.idle_ns) or not before.gaps.longest_ns:
-        return None
-    return 100 * (after.gaps.longest_ns / before.gaps.longest_ns - 1)
+    return _rise_pct(found.before.longest_gap_ns, found.after.longest_gap_ns)
 
 
 def _p99_step(found: Comparison) -> float | None:
-    before, after = found.before.step_percentile_ns(99), found.after.step_percentile_ns(99)
+    return _rise_pct(found.before.step_percentile_ns(99), found.after.step_percentile_ns(99))
+
+
+def _rise_pct(before: int | None, after: int | None) -> float | None:
     return 100 * (after / before - 1) if before and after is not None else None
 
 

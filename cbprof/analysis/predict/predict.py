@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from cbprof.analysis.accounting.cut_out import without_profiled_steps
+from cbprof.analysis.accounting.idle import idle_ns, idle_pct
 from cbprof.analysis.accounting.states import gpu_active
 from cbprof.analysis.accounting.window import run_window
 from cbprof.analysis.predict.durations import Measured, measure
@@ -41,9 +42,9 @@ class Prediction:
     what_if: WhatIf
     measured_mode: str | None
     measured_wall_ns: int
-    measured_idle_ns: int
+    measured_idle_ns: int | None
     predicted_wall_ns: int
-    predicted_idle_ns: int
+    predicted_idle_ns: int | None
     ceiling_ns: int
     one_off_ns: int
     n_steps: int
@@ -56,12 +57,12 @@ class Prediction:
         return self.measured_wall_ns / self.predicted_wall_ns if self.predicted_wall_ns else 1.0
 
     @property
-    def measured_idle_pct(self) -> float:
-        return 100 * self.measured_idle_ns / self.measured_wall_ns
+    def measured_idle_pct(self) -> float | None:
+        return idle_pct(self.measured_idle_ns, self.measured_wall_ns)
 
     @property
-    def predicted_idle_pct(self) -> float:
-        return 100 * self.predicted_idle_ns / self.predicted_wall_ns if self.predicted_wall_ns else 0.0
+    def predicted_idle_pct(self) -> float | None:
+        return idle_pct(self.predicted_idle_ns, self.predicted_wall_ns)
 
     def to_json(self) -> dict[str, Any]:
         """Plain data with stable keys."""
@@ -101,17 +102,15 @@ def predict(
     schedule = replay(measured.steps, slots=slots, start_ns=measured.window.start_ns)
     predicted = predicted_trace(measured, schedule, what_if, _metadata(measured, what_if))
     window = run_window(predicted) or measured.window
-    busy, measured_busy = gpu_active(predicted, measured.device), gpu_active(trace, measured.device)
-    measured_busy = measured_busy.clip(measured.window.start_ns, measured.window.end_ns)
     return Prediction(
         trace=predicted,
         what_if=what_if,
         measured_mode=trace.mode,
         measured_wall_ns=measured.window.length_ns,
-        measured_idle_ns=measured.window.length_ns - measured_busy.total_ns,
+        measured_idle_ns=idle_ns(trace, measured.device, measured.window),
         predicted_wall_ns=window.length_ns,
-        predicted_idle_ns=window.length_ns - busy.total_ns,
-        ceiling_ns=busy.total_ns,
+        predicted_idle_ns=idle_ns(predicted, measured.device, window),
+        ceiling_ns=gpu_active(predicted, measured.device).total_ns,
         one_off_ns=int(measured.capture_ns.sum()),
         n_steps=len(measured.batches),
         host_bound_steps=_host_bound(measured, schedule),

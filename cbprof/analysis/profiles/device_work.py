@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from cbprof.analysis.accounting.graphs import graph_replays
+from cbprof.analysis.accounting.device_time import graph_replays
 from cbprof.analysis.accounting.host import HostTimeline, driving_lanes, frames
 from cbprof.analysis.accounting.intervals import Intervals, union
 from cbprof.analysis.accounting.states import ACTIVITY_KINDS, States

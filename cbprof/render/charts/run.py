@@ -14,6 +14,7 @@ import numpy as np
 
 from cbprof.analysis.accounting.blame import CAUSES, Cause
 from cbprof.analysis.accounting.intervals import sum_by
+from cbprof.analysis.accounting.segments import over_context
 from cbprof.analysis.device import DeviceSummary
 from cbprof.analysis.summary import Summary, summarize
 from cbprof.render.charts.style import ROW_HEIGHT, area_of, as_text, bar_of, empty, figure, seconds
@@ -45,7 +46,7 @@ def run_chart(trace: Trace, other: Trace | None = None) -> Figure:
     made = figure(len(scenes), titles=titles, spacing=0.2, shared_xaxes="all")
     for row, each in enumerate(scenes, start=1):
         window = each.window
-        found = coverage(each.devices[0], window.start_ns, window.end_ns, BINS)
+        found = coverage(each.most_idle, window.start_ns, window.end_ns, BINS)
         x = seconds(found.edges - window.start_ns)
         for (state, style), share in zip(STATES.items(), found.shares, strict=True):
             y = [round(100 * value, 3) for value in (*share.tolist(), share[-1])]  # the last step needs its end
@@ -121,7 +122,9 @@ def idle_chart(trace: Trace) -> Figure:
     made = figure(len(titles), titles=titles, spacing=0.28)
     color = STATES["cpu_only"].color
     line = {"line": {"color": color, "width": 1.5, "shape": "hv"}, "fill": "tozeroy", "fillcolor": f"{color}2e"}
-    for states in each.devices:
+    for states, share in zip(each.devices, each.idle_pct, strict=True):
+        if share is None:
+            continue
         window = states.window
         found = coverage(states, window.start_ns, window.end_ns, min(IDLE_BINS, window.length_ns))
         idle = [round(100 * value, 3) for value in found.shares[2:].sum(axis=0).tolist()]
@@ -140,25 +143,11 @@ def idle_chart(trace: Trace) -> Figure:
 
 def _idle_over_context(each: Scene) -> Mapping[int, float]:
     """The first context length of each bin, and the idle share of the steps in it, from compute to compute."""
-    devices = summarize(each.trace).devices
-    if not devices:
+    device = summarize(each.trace).most_idle
+    if device is None or device.idle_ns is None:
         return {}
-    steps = devices[0].steps
-    rows = np.flatnonzero((steps.context >= 0) & (steps.requests > 0) & (steps.period_ns > 0))
-    if not len(rows):
-        return {}
-    context = steps.context[rows] // steps.requests[rows]
-    width = max(1, -(-int(np.ptp(context) + 1) // IDLE_BINS))
-    place = (context - context.min()) // width
-    start, period = steps.start_ns[rows], steps.period_ns[rows]
-    size = int(place.max()) + 1
-    whole = sum_by(place, period, size)
-    active = sum_by(place, each.devices[0].gpu.within(start, start + period), size)
-    return {
-        int(context.min()) + width * index: 100 * (total - busy) / total
-        for index, (total, busy) in enumerate(zip(whole.tolist(), active.tolist(), strict=True))
-        if total
-    }
+    found = over_context(each.most_idle, device.steps, IDLE_BINS)
+    return {segment.start: segment.idle_pct for segment in found if segment.idle_pct is not None}
 
 
 def states_chart(summaries: Mapping[str, Summary]) -> Figure:

@@ -8,11 +8,12 @@ import numpy as np
 
 from cbprof.analysis.accounting.cut_out import without_profiled_steps
 from cbprof.analysis.accounting.host import HostTimeline, host_timeline
+from cbprof.analysis.accounting.idle import idle_ns, idle_pct, most_idle
 from cbprof.analysis.accounting.states import Activity, States, StateTotals, TracedStates, states, traced
 from cbprof.analysis.accounting.window import Window, default_mode, device_windows, hull
 from cbprof.analysis.profiles.device_work import untraced
 from cbprof.render.evidence import in_a_sentence
-from cbprof.render.numbers import duration
+from cbprof.render.numbers import UNKNOWN, duration
 from cbprof.trace import NONE, Int64, Kind, Trace
 
 STEPS_AT_FIRST = 4
@@ -25,14 +26,15 @@ STREAM_ORDER = (Kind.GPU_H2D, Kind.GPU_COMPUTE, Kind.GPU_D2H)
 class Scene:
     """One run as all pictures see it, by the rules of its report. ``steps`` are in ns from the start of the window.
 
-    ``idle_pct``: of each device in its own window, which ``window`` encloses.
+    ``idle_ns``, ``idle_pct``: of each device in its own window, which ``window`` encloses; None where it is unknown.
     """
 
     trace: Trace
     window: Window
     host: HostTimeline
     devices: tuple[States, ...]
-    idle_pct: tuple[float, ...]
+    idle_ns: tuple[int | None, ...]
+    idle_pct: tuple[float | None, ...]
     steps: StepBounds
 
     @property
@@ -45,10 +47,15 @@ class Scene:
             return f"No GPU activity recorded in {length}"
         name = "GPU {device}" if len(self.devices) > 1 else "GPU"
         idle = ", ".join(
-            f"{name.format(device=each.device)} idle {share:.{1 if share >= 1 else 2}f} %"
+            f"{name.format(device=each.device)} idle {_share(share)}"
             for each, share in zip(self.devices, self.idle_pct, strict=True)
         )
         return f"{idle} of {length}"
+
+    @property
+    def most_idle(self) -> States:
+        """The device that waited longest: the one that is shown where there is room for one. Needs a device."""
+        return self.devices[most_idle(self.idle_ns)]
 
     @property
     def activity(self) -> Activity:
@@ -64,7 +71,9 @@ class Scene:
         return TracedStates(totals, sum(each.untraced_ns for each in found))
 
     def traced_of(self, device: States) -> TracedStates:
-        """The states of a device, as far as the trace says what the host did."""
+        """The states of a device, as far as the trace says what the host did; unknown where its idle time is."""
+        if self.idle_ns[self.devices.index(device)] is None:
+            return TracedStates(None, 0)
         if not self.trace.is_profile:
             return traced(device.totals())
         missing = untraced(self.trace, device, self.host)
@@ -104,8 +113,13 @@ def scene(trace: Trace) -> Scene:
     window = hull(windows) or _all_of(trace)
     host = host_timeline(trace)
     per_device = tuple(states(trace, window, device, activity_of(trace), host) for device in trace.devices)
-    idle = tuple(_idle_pct(each, windows.get(each.device, window)) for each in per_device)
-    return Scene(trace, window, host, per_device, idle, _step_bounds(trace, window))
+    own = [windows.get(device) for device in trace.devices]
+    idle = tuple(
+        None if each is None else idle_ns(trace, device, each, activity_of(trace))
+        for device, each in zip(trace.devices, own, strict=True)
+    )
+    shares = tuple(None if each is None else idle_pct(ns, each.length_ns) for ns, each in zip(idle, own, strict=True))
+    return Scene(trace, window, host, per_device, idle, shares, _step_bounds(trace, window))
 
 
 def activity_of(trace: Trace) -> Activity:
@@ -119,9 +133,8 @@ def _all_of(trace: Trace) -> Window:
     return Window(start, max(start + 1, int(trace.end_ns.max())) if len(trace) else 0)
 
 
-def _idle_pct(found: States, window: Window) -> float:
-    length = max(1, window.length_ns)
-    return 100 * (length - found.gpu.clip(window.start_ns, window.end_ns).total_ns) / length
+def _share(idle_pct: float | None) -> str:
+    return UNKNOWN if idle_pct is None else f"{idle_pct:.{1 if idle_pct >= 1 else 2}f} %"
 
 
 def lane_order(trace: Trace) -> list[int]:

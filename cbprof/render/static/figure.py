@@ -155,7 +155,7 @@ def _steps(page: Page, scenes: Sequence[Scene]) -> None:
         page.text(_steps_title(each, start, end, alone=len(scenes) == 1), weight="bold")
         page.space(0.06)
         begin = each.window.start_ns + start
-        lanes = list(lanes_between(each, each.devices[0], begin, begin + length))[:MOST_LANES]
+        lanes = list(lanes_between(each, each.most_idle, begin, begin + length))[:MOST_LANES]
         (panel,) = page.panels(BAND + 0.05 + LANE * len(lanes), label=f"steps {index}")
         draw_steps(panel, each, lanes, begin, length, band_in=BAND, lane_in=LANE)
         if index == len(scenes) - 1:
@@ -174,7 +174,7 @@ def _steps_title(each: Scene, start: int, end: int, *, alone: bool) -> str:
 
 def _rasters(page: Page, scenes: Sequence[Scene]) -> None:
     """All steps of each run, side by side, on one scale of time."""
-    height = max(usual_length(each.trace, each.devices[0]) for each in scenes)
+    height = max(usual_length(each.trace, each.most_idle) for each in scenes)
     if not height:
         return
     page.space(SPACE + LINE - 0.02)
@@ -184,7 +184,7 @@ def _rasters(page: Page, scenes: Sequence[Scene]) -> None:
     panels = page.panels(RASTER, label="raster", count=len(scenes))
     longer = False
     for panel, each in zip(panels, scenes, strict=True):
-        raster = step_raster(each.trace, each.devices[0], panel.columns, panel.rows, height)
+        raster = step_raster(each.trace, each.most_idle, panel.columns, panel.rows, height)
         longer |= raster.longest_ns > height
         if len(raster.step):
             draw_raster(panel, raster, name=plain(each.trace.mode or "") if len(scenes) > 1 else "")

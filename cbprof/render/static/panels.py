@@ -102,11 +102,11 @@ def draw_legend(panel: Panel, line: Sequence[tuple[str, str]]) -> None:
 def draw_steps(
     panel: Panel, scene: Scene, lanes: Sequence[LaneView], start: int, length_ns: int, *, band_in: float, lane_in: float
 ) -> None:
-    """[start, start + length) of a trace's own axis: the states of its first device, then its lanes, from the top."""
+    """[start, start + length) of a trace's own axis: the states of its most idle device, then its lanes."""
     panel.axes.set(xlim=(0, length_ns), ylim=(panel.height_in, 0))
     per_inch = length_ns / panel.width_in
-    states = scene.devices[0]
-    gutter_name(panel, "GPU", band_in / 2)
+    states = scene.most_idle
+    gutter_name(panel, f"GPU {states.device}" if len(scene.devices) > 1 else "GPU", band_in / 2)
     for state in STATES:
         found = getattr(states, state).clip(start, start + length_ns)
         bars = list(zip((found.start - start).tolist(), found.length_ns.tolist(), strict=True))

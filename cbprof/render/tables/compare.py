@@ -50,10 +50,12 @@ def workload_line(found: Comparison) -> str:
 
 
 def figures(found: Comparison, names: Names) -> Sheet:
+    """The figures of both runs; idle share and longest gap are those of the worst device."""
+    worst = ", worst GPU" if max(len(each.devices) for each in (found.before, found.after)) > 1 else ""
     rows = [
         (label, *values)
         for label, *values in zip(
-            ("wall time", "tokens/s", "steps", "time per step", "GPU idle", "longest gap"),
+            ("wall time", "tokens/s", "steps", "time per step", f"GPU idle{worst}", f"longest gap{worst}"),
             _figures(found.before),
             _figures(found.after),
             strict=True,
@@ -63,13 +65,12 @@ def figures(found: Comparison, names: Names) -> Sheet:
 
 
 def _figures(summary: Summary) -> Iterator[str]:
-    device = summary.most_idle
     yield duration(summary.wall_ns or None)
     yield rate(summary.tokens_per_s)
     yield count(summary.n_steps)
     yield duration(summary.wall_ns / summary.n_steps if summary.n_steps else None)
-    yield percent(device.idle_pct if device else None)
-    yield duration(device.gaps.longest_ns if device and device.idle_ns is not None else None)
+    yield percent(summary.worst_idle_pct)
+    yield duration(summary.longest_gap_ns)
 
 
 def _gist(found: Comparison) -> Iterator[str]:

@@ -66,7 +66,7 @@ def _picture(each: Scene, scenes: Sequence[Scene], rows: int) -> list[Renderable
         numbers = each.steps.step[(each.steps.start >= start) & (each.steps.start < end)]
         named = f"steps {int(numbers[0]):,} to {int(numbers[-1]):,}" if len(numbers) else "some of it"
         parts.append(Text.assemble((named, HEADER), (f"  {duration(end - start)}", LABEL)))
-        parts += [StepsView(each, each.devices[0], start, end), TimeAxis(start, end)]
+        parts += [StepsView(each, each.most_idle, start, end), TimeAxis(start, end)]
     return parts
 
 
