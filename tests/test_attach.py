@@ -24,13 +24,13 @@ from cbprof.engine.workload import Workload
 from cbprof.errors import EngineError, UsageError
 from cbprof.formats import load
 from cbprof.record.clocks.base import BlockingClock
-from cbprof.record.engines.runs import open_engine
 from cbprof.record.engines.transformers import attach as attach_module
 from cbprof.record.engines.transformers import attention
 from cbprof.record.engines.transformers.attach import PACKAGE, POINTS, Instrumented
 from cbprof.record.engines.transformers.attention import use_torch_flash
 from cbprof.record.engines.transformers.loop import LANE, InFlight, Loop, LoopPhases
 from cbprof.record.engines.transformers.serve import TransformersEngine
+from cbprof.record.session import open_engine
 from cbprof.record.tracer import Tracer
 from cbprof.trace import NONE, Kind, RequestEvent, Trace, TraceBuilder
 

@@ -171,7 +171,7 @@ def _serve(
     from cbprof.cli.live import can_draw
     from cbprof.cli.progress import spinner, token_progress
     from cbprof.engine.engine import resolve
-    from cbprof.record.engines.runs import open_engine
+    from cbprof.record.session import open_engine
 
     if config.compiled:
         config = resolve(config)  # which refuses it without a GPU, before anything is loaded

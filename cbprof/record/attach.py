@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any, ParamSpec, Self, TypeVar
 
 from cbprof.errors import UsageError
-from cbprof.record.around import around
 from cbprof.record.clocks.choice import DeviceChoice, cuda_or_host_clock
 from cbprof.record.engines.transformers.attach import Instrumented
 from cbprof.record.recorder import Recorded
 from cbprof.record.tracer import Tracer
+from cbprof.record.wrapping import with_context
 from cbprof.trace import SpanSink
 
 P = ParamSpec("P")
@@ -97,7 +97,7 @@ class Attachment:
         self.recorded = self.tracer.close(complete=self.complete and error is None)
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
-        return around(function, lambda: Attachment(self._new_tracer, self._step_begins))
+        return with_context(function, lambda: Attachment(self._new_tracer, self._step_begins))
 
     def _leave(self) -> Instrumented:
         instrumented, self._instrumented = self._instrumented, None

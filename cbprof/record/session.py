@@ -1,27 +1,36 @@
-"""A recorded run: an engine under a tracer, and the file that comes of it."""
+"""What ``cbprof run`` records: a run of our engine, or of transformers' own continuous batching, and its file."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from cbprof.engine.config import Mode
+from cbprof.engine.config import EngineConfig, Mode
+from cbprof.engine.devices.host.device import HostDevice
 from cbprof.engine.engine import Engine, Outcome
+from cbprof.engine.hooks import NoHooks
 from cbprof.engine.placement import rank_facts
 from cbprof.engine.workload import Workload
 from cbprof.formats import TraceWriter
+from cbprof.record.attach import attach
 from cbprof.record.clocks.base import DeviceClock
+from cbprof.record.clocks.cuda import CudaClock
 from cbprof.record.clocks.host import HostClock
 from cbprof.record.cupti import CuptiWindow
+from cbprof.record.engines.transformers.serve import TransformersEngine
+from cbprof.record.recorder import Recorder
 from cbprof.record.span_tracer import SpanTracer
 
 if TYPE_CHECKING:
     from cbprof.engine.devices.cuda import CudaDevice
-    from cbprof.engine.devices.host.device import HostDevice
+
+Watch = Callable[[Recorder], None]
+"""Gets the recorder before the run starts, to show progress."""
 
 
 @dataclass(frozen=True)
@@ -47,13 +56,13 @@ def record(
     path: Path,
     *,
     cupti: tuple[int, int] | None = None,
-    watch: Callable[[SpanTracer], None] | None = None,
+    watch: Watch | None = None,
 ) -> RecordedRun:
     """Serve ``workload`` in ``mode`` and write its trace to ``path`` while it runs.
 
     ``cupti`` (first, last) puts those steps under torch.profiler as well, whose trace goes to ``NAME.cupti.json.gz``.
-    ``watch`` gets the tracer before the run starts, to show progress. Ctrl-C ends the run early and keeps the trace so
-    far, with ``complete`` false; so does an error, which is then raised again.
+    Ctrl-C ends the run early and keeps the trace so far, with ``complete`` false; so does an error, which is then
+    raised again.
     """
     requests = workload.make_requests(engine.vocab_size)
     origin_ns, base_time_ns = time.perf_counter_ns(), time.time_ns()
@@ -101,13 +110,7 @@ def _finish(writer: TraceWriter, tracer: SpanTracer, outcome: Outcome | None, pr
 
 def _device_clock(device: CudaDevice | HostDevice) -> DeviceClock:
     """The clock that knows when work ran on this device."""
-    from cbprof.engine.devices.host.device import HostDevice
-
-    if isinstance(device, HostDevice):
-        return HostClock(device)
-    from cbprof.record.clocks.cuda import CudaClock
-
-    return CudaClock(device.index)
+    return HostClock(device) if isinstance(device, HostDevice) else CudaClock(device.index)
 
 
 def _metadata(engine: Engine, workload: Workload, mode: Mode) -> dict[str, Any]:
@@ -127,3 +130,57 @@ def _metadata(engine: Engine, workload: Workload, mode: Mode) -> dict[str, Any]:
         "workload": {"batch": config.max_batch, **asdict(workload)},
         **rank_facts(workload.rank, workload.world_size),
     }
+
+
+class Recordable(Protocol):
+    """An engine that is open, with its model."""
+
+    @property
+    def config(self) -> EngineConfig: ...
+
+    def record(
+        self, workload: Workload, mode: Mode, path: Path, *, cupti: tuple[int, int] | None, watch: Watch | None
+    ) -> RecordedRun:
+        """Serve ``workload`` and write its trace to ``path``; see :func:`cbprof.record.session.record`."""
+
+
+def open_engine(name: str, config: EngineConfig, modes: Collection[Mode]) -> AbstractContextManager[Recordable]:
+    """The engine ``cbprof`` or ``transformers``. Raises :class:`UsageError` for what it cannot do."""
+    return _Transformers(config, modes) if name == "transformers" else _Own(config)
+
+
+class _Own(Engine):
+    def record(
+        self, workload: Workload, mode: Mode, path: Path, *, cupti: tuple[int, int] | None, watch: Watch | None
+    ) -> RecordedRun:
+        return record(self, workload, mode, path, cupti=cupti, watch=watch)
+
+
+class _Transformers(TransformersEngine):
+    def record(
+        self, workload: Workload, mode: Mode, path: Path, *, cupti: tuple[int, int] | None, watch: Watch | None
+    ) -> RecordedRun:
+        requests = workload.make_requests(self.vocab_size)
+        window = None if cupti is None else CuptiWindow(NoHooks(), *cupti)
+        meta: dict[str, Any] = {
+            "model": self.config.model,
+            "workload": {"batch": self.config.max_batch, **vars(workload)},
+            **rank_facts(workload.rank, workload.world_size),
+        }
+        attachment = attach("transformers", path, meta=meta, step_begins=None if window is None else window.step_begins)
+        outcome: Outcome | None = None
+        with attachment:
+            recorder = attachment.tracer.recorder
+            if watch is not None and recorder is not None:
+                watch(recorder)
+            try:
+                outcome = self.serve(requests, mode)
+            except KeyboardInterrupt:
+                if recorder is None or not recorder.token_count:
+                    raise
+                attachment.complete = False
+            finally:
+                if window is not None and recorder is not None and (facts := window.finish(path, recorder.origin_ns)):
+                    attachment.tracer.meta["cupti"] = facts
+        # Sampling takes from one stream of random numbers, of which the warm-up of async uses more.
+        return RecordedRun(path, outcome, comparable=workload.temperature == 0)

@@ -32,12 +32,12 @@ from weakref import WeakSet
 from cbprof.engine.placement import Placement
 from cbprof.formats import TraceWriter
 from cbprof.record import spans
-from cbprof.record.around import around
 from cbprof.record.clocks.base import BlockingClock, NoClock
 from cbprof.record.clocks.choice import DeviceChoice, choose_clock, cuda_is_there
 from cbprof.record.devices import StreamUse
 from cbprof.record.recorder import Recorded, Recorder
 from cbprof.record.spans import OFF, WAIT, WORK, OpenSpan
+from cbprof.record.wrapping import with_context
 from cbprof.trace import NONE, BatchPhase, SpanSink
 
 SWITCH = "CBPROF"
@@ -162,7 +162,7 @@ class Tracer:
     def phase(self, name: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
         """Decorator: each call is a phase :meth:`cpu`. Of an ``async`` function, from its call to its return; what it
         awaits should stand in :meth:`wait`."""
-        return lambda function: around(function, lambda: self.cpu(name))
+        return lambda function: with_context(function, lambda: self.cpu(name))
 
     def batch(
         self, *, tokens: int, requests: int, context: int = 0, phase: BatchPhase = "decode", step: int | None = None

@@ -63,10 +63,28 @@ class DeviceClock(Protocol):
         """Give everything back."""
 
 
-class NoClock:
-    """No device times: the simulated device, which has no time, or spans of the host alone."""
+class SharedClock:
+    """The device's times are read on the host's own clock: nothing to compare, and both errors are its resolution."""
 
-    errors = ClockErrors(None, None)
+    def __init__(self) -> None:
+        resolution_ns = ceil(time.get_clock_info("perf_counter").resolution * 1e9)
+        self.errors = ClockErrors(resolution_ns, resolution_ns)
+
+    def anchor(self, *, final: bool = False) -> None:
+        pass
+
+    def paused(self) -> AbstractContextManager[object]:
+        return nullcontext()
+
+    def close(self) -> None:
+        pass
+
+
+class NoClock(SharedClock):
+    """No device times: the device has no time, as in a simulation, or only spans of the host are wanted."""
+
+    def __init__(self) -> None:
+        self.errors = ClockErrors(None, None)
 
     def begin(self, stream: Any) -> Handle:
         return None
@@ -77,23 +95,13 @@ class NoClock:
     def resolve(self, handle: Handle) -> Times | None:
         return None
 
-    def anchor(self, *, final: bool = False) -> None:
-        pass
 
-    def paused(self) -> AbstractContextManager[object]:
-        return nullcontext()
-
-    def close(self) -> None:
-        pass
-
-
-class BlockingClock:
+class BlockingClock(SharedClock):
     """The calling thread does the device's work itself, as torch does on a CPU: it is done when ``end`` is called."""
 
     def __init__(self, now: Callable[[], int] = time.perf_counter_ns) -> None:
+        super().__init__()
         self._now = now
-        resolution_ns = ceil(time.get_clock_info("perf_counter").resolution * 1e9)
-        self.errors = ClockErrors(resolution_ns, resolution_ns)
 
     def begin(self, stream: Any) -> int:
         return self._now()
@@ -103,12 +111,3 @@ class BlockingClock:
 
     def resolve(self, handle: Times) -> Times:
         return handle
-
-    def anchor(self, *, final: bool = False) -> None:
-        pass
-
-    def paused(self) -> AbstractContextManager[object]:
-        return nullcontext()
-
-    def close(self) -> None:
-        pass

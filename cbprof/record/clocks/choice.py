@@ -8,6 +8,7 @@ from typing import Literal
 
 from cbprof.errors import UsageError
 from cbprof.record.clocks.base import BlockingClock, DeviceClock, NoClock
+from cbprof.record.clocks.cuda import CudaClock
 
 ClockOf = Callable[[int], DeviceClock]
 """Makes the clock of a device, by its index, when it is first needed."""
@@ -41,8 +42,6 @@ def host_clock(device: int) -> DeviceClock:
 
 def cuda_clock(device: int) -> DeviceClock:
     """CUDA events, with a small pool, which grows with what is in flight."""
-    from cbprof.record.clocks.cuda import CudaClock
-
     return CudaClock(device, pairs=256)
 
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import time
-from contextlib import AbstractContextManager, nullcontext
-from math import ceil
 from typing import NamedTuple, Protocol
 
-from cbprof.record.clocks.base import ClockErrors, Times
+from cbprof.record.clocks.base import SharedClock, Times
 
 
 class CountingStream(Protocol):
@@ -35,13 +32,12 @@ class Operations(NamedTuple):
     last: int
 
 
-class HostClock:
-    """Times of the device process. Host and device share one clock, so both errors are its resolution."""
+class HostClock(SharedClock):
+    """Times of the device process, which shares the host's clock."""
 
     def __init__(self, device: StampingDevice) -> None:
+        super().__init__()
         self._device = device
-        resolution_ns = ceil(time.get_clock_info("perf_counter").resolution * 1e9)
-        self.errors = ClockErrors(resolution_ns, resolution_ns)
 
     def begin(self, stream: CountingStream) -> int:
         return stream.submitted
@@ -53,12 +49,3 @@ class HostClock:
     def resolve(self, handle: Operations) -> Times | None:
         stamps = self._device.stamps(*handle)
         return None if stamps is None else Times(*stamps)
-
-    def anchor(self, *, final: bool = False) -> None:
-        pass
-
-    def paused(self) -> AbstractContextManager[object]:
-        return nullcontext()
-
-    def close(self) -> None:
-        pass

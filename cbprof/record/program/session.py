@@ -20,6 +20,7 @@ from cbprof.record.program.lazy_file import LazyFile
 from cbprof.record.program.profiler import Profiler, cuda_is_up
 from cbprof.record.program.settings import Settings
 from cbprof.record.program.status import Status
+from cbprof.record.program.torch_cuda import wrap_cuda
 from cbprof.record.tracer import HostTracer
 from cbprof.trace import SpanSink
 
@@ -57,8 +58,6 @@ class Session:
 
     def watch_cuda(self, module: ModuleType) -> None:
         """torch.cuda has been imported."""
-        from cbprof.record.program.torch_cuda import wrap_cuda
-
         self._status = self._status._replace(torch=True)
         wrap_cuda(module, self._tracer, lambda: self._instrumented is not None and self._instrumented.under_way_here())
 

@@ -9,17 +9,16 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields, replace
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import Any, Self, cast
 
 from cbprof.engine.config import EngineConfig, Mode
 from cbprof.engine.engine import Outcome, check_installed
+from cbprof.engine.model.spec import DtypeName, ModelSpec
 from cbprof.engine.request import Request
 from cbprof.engine.scheduler import Counters
 from cbprof.errors import EngineError, UsageError
 from cbprof.record.engines.transformers.attach import import_continuous_batching
-
-if TYPE_CHECKING:
-    from cbprof.engine.model.spec import DtypeName
+from cbprof.record.engines.transformers.attention import use_torch_flash
 
 SPARE = 1.25
 """Times the KV blocks that a full batch needs: transformers lets nobody in while less than 15 % of them are free."""
@@ -155,8 +154,6 @@ def _load(config: EngineConfig) -> Any:
     import torch
 
     from cbprof.engine.model.load import load
-    from cbprof.engine.model.spec import ModelSpec
-    from cbprof.record.engines.transformers.attention import use_torch_flash
 
     spec = ModelSpec(name=config.model, dtype=cast("DtypeName", config.dtype), seed=config.seed)
     model = load(spec, torch.device(config.device), attention="sdpa")
