@@ -5,7 +5,9 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -46,6 +48,12 @@ MAY_LOAD = {
     "cli": {"typer"},
 }
 TORCH_ONLY_IN = ("engine/model/", "engine/devices/cuda.py", "lab/cuda.py")
+HEAVY = {
+    "dask", "fsspec", "matplotlib", "msgspec", "pandas", "plotly", "pyarrow", "rich", "torch", "transformers", "triton",
+}  # fmt: skip
+# Files that import our own modules late so that a program starts fast: a command loads what it needs, a recorded
+# program nothing before it imports torch, and an engine's workload is described without numpy.
+START_UP = ("api.py", "cli/", "engine/workload.py", "fleet/", "record/program/child.py", "record/program/inject/")
 
 
 def name_of(path: Path) -> str:
@@ -53,13 +61,21 @@ def name_of(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
+MODULES = {name_of(path): path for path in FILES}
+
+
 def room_of(module: str) -> str:
     parts = module.split(".")
     return parts[1] if len(parts) > 1 else "__init__"
 
 
-def imports(path: Path, *, top_only: bool) -> Iterator[str]:
+@cache
+def imports(path: Path, *, top_only: bool) -> tuple[str, ...]:
     """Modules that a file imports; ``top_only``: when it is itself imported. Type checking counts for neither."""
+    return tuple(_imports(path, top_only=top_only))
+
+
+def _imports(path: Path, *, top_only: bool) -> Iterator[str]:
     tree = ast.parse(path.read_text(encoding="utf-8"))
     pending: list[ast.AST] = [tree]
     while pending:
@@ -75,9 +91,19 @@ def imports(path: Path, *, top_only: bool) -> Iterator[str]:
             module = node.module or ""
             for alias in node.names:
                 full = f"{module}.{alias.name}"
-                is_module = full.startswith("cbprof.") and any(name_of(file) == full for file in FILES)
-                yield full if is_module else module
+                yield full if full in MODULES else module
         pending.extend(ast.iter_child_nodes(node))
+
+
+def heavy_packages(module: str) -> set[str]:
+    """The heavy packages that are loaded when ``module`` is imported, by it or by what it imports of ours."""
+    seen: set[str] = set()
+    pending = [module]
+    while pending:
+        if (name := pending.pop()) not in seen:
+            seen.add(name)
+            pending.extend(imports(MODULES[name], top_only=True) if name in MODULES else ())
+    return {name.split(".")[0] for name in seen} & HEAVY
 
 
 @pytest.mark.parametrize("path", FILES, ids=name_of)
@@ -97,6 +123,17 @@ def test_heavy_packages_are_imported_where_they_are_used(path: Path) -> None:
             assert package in allowed, f"{name_of(path)} imports {package} at its top"
         if package in {"torch", "transformers", "triton"}:
             assert str(path.relative_to(PACKAGE)).startswith(TORCH_ONLY_IN), f"{name_of(path)} imports {package}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=name_of)
+def test_our_own_modules_are_imported_at_the_top_unless_they_are_heavy(path: Path) -> None:
+    if str(path.relative_to(PACKAGE)).startswith(START_UP):
+        return
+    at_the_top = Counter(imports(path, top_only=True))
+    for module in Counter(imports(path, top_only=False)) - at_the_top:
+        if module.split(".")[0] == "cbprof":
+            needed = heavy_packages(module) - heavy_packages(name_of(path))
+            assert needed, f"{name_of(path)} imports {module} in a function, and could at its top"
 
 
 def test_there_are_no_import_cycles() -> None:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from cbprof.engine.devices.base import IntArray, Stream, Streams
+from cbprof.engine.engine import check_installed
 from cbprof.errors import UsageError
 from cbprof.lab.bench import BareDevice, Bench, Server
 from cbprof.lab.host import HostBench
@@ -141,7 +142,6 @@ def _open_bench(device: str, model: str) -> Bench:
     if device not in ("auto", "cuda", "host"):
         raise UsageError(f"unknown device {device!r}: use auto, cuda or host")
     if device == "cuda" or (device == "auto" and _cuda_is_available()):
-        from cbprof.engine.engine import check_installed
         from cbprof.lab.cuda import CudaBench
 
         check_installed()

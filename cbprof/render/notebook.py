@@ -18,6 +18,8 @@ from cbprof.analysis.hazards.hazards import Hazards
 from cbprof.analysis.predict.predict import Prediction
 from cbprof.analysis.summary import Summary
 from cbprof.analysis.verdict.verdict import Verdict
+from cbprof.render.charts.run import gap_chart, states_chart
+from cbprof.render.charts.steps import prediction_chart
 from cbprof.render.numbers import count, duration, percent, ratio
 from cbprof.render.sheet import Sheet
 from cbprof.render.tables import compare as comparison_sheets
@@ -119,8 +121,6 @@ class GapsView(_View):
 
     def plot(self) -> Figure:
         """Idle time by the length of the gap and by cause."""
-        from cbprof.render.charts.run import gap_chart
-
         return gap_chart(self.full)
 
     def __repr__(self) -> str:
@@ -201,8 +201,6 @@ class PredictionView(_View):
 
     def plot(self, afterwards: Loaded | None = None) -> Figure:
         """Time of each step as measured, as predicted, and as measured ``afterwards``, if the change was made."""
-        from cbprof.render.charts.steps import prediction_chart
-
         return prediction_chart(self.full, self.measured, None if afterwards is None else afterwards.trace)
 
     def __repr__(self) -> str:
@@ -230,8 +228,6 @@ class ComparisonView(_View):
 
     def plot(self) -> Figure:
         """The states of both runs, as shares of their time."""
-        from cbprof.render.charts.run import states_chart
-
         names = self.names if self.names[0] != self.names[1] else ("before", "after")
         return states_chart(dict(zip(names, (self.full.before, self.full.after), strict=True)))
 
