@@ -109,7 +109,7 @@ def driver(options: argparse.Namespace, folder: Path) -> bool:
 
 def drive(options: argparse.Namespace) -> None:
     """Be the driver: one task a file that returns a generated summary, then the report of all."""
-    from cbprof.analysis.ranks.report import report_fleet
+    from cbprof.analysis.ranks.report import compare_ranks
     from cbprof.fleet import run
     from cbprof.fleet.cluster import local_cluster
     from cbprof.fleet.files import TraceFile
@@ -121,7 +121,7 @@ def drive(options: argparse.Namespace) -> None:
         before, begin = peak_mb(), perf_counter()
         examined = [result for _, result in run.examine_all(client, files, None)]
         seconds, after = perf_counter() - begin, peak_mb()
-    report = report_fleet(examined)
+    report = compare_ranks(examined)
     assert len(report.rows) == options.summaries
     print(before, after, peak_mb(), seconds)
 
@@ -131,9 +131,9 @@ def generated(file: Any, dataset: None) -> Any:
     import numpy as np
 
     from cbprof.analysis.ranks.collectives import MOST_KEPT, Collectives
-    from cbprof.analysis.ranks.rank import BINS, FleetRank
+    from cbprof.analysis.ranks.rank import BINS, Rank
     from cbprof.analysis.ranks.report import ExaminedFile
-    from cbprof.analysis.ranks.step_profile import MOST_GROUPS, StepProfile
+    from cbprof.analysis.ranks.waits import MOST_GROUPS, StepProfile
 
     number = int(file.name.rpartition("/")[2].partition(".")[0])
     rng = np.random.default_rng(number)
@@ -149,7 +149,7 @@ def generated(file: Any, dataset: None) -> Any:
         start + 10**6,
     )
     idle_ns = int(idle.sum())
-    rank = FleetRank(
+    rank = Rank(
         rank=number,
         device=0,
         base_time_ns=1_790_000_000 * 10**9,
@@ -162,6 +162,10 @@ def generated(file: Any, dataset: None) -> Any:
         idle_ns=idle_ns,
         gpu_ns=window_ns - idle_ns,
         comm_ns=0,
+        busy_ns=window_ns - idle_ns,
+        kernel_busy_ns=window_ns - idle_ns,
+        comm_busy_ns=0,
+        exposed_comm_ns=0,
         causes={f"aten::operator_{cause}": idle_ns // 30 for cause in range(30)},
         longest_gap_ns=10**6,
         n_gaps=10**5,

@@ -15,8 +15,8 @@ from typing import Any
 
 import kineto_samples as kineto
 
-from cbprof.analysis.ranks.rank import fleet_ranks
-from cbprof.analysis.ranks.report import ExaminedFile, FleetReport, report_fleet
+from cbprof.analysis.ranks.rank import ranks_of
+from cbprof.analysis.ranks.report import ExaminedFile, RanksReport, compare_ranks
 from cbprof.analysis.summary import summarize
 from cbprof.formats import load, save
 from cbprof.trace import Kind, Lane, TraceBuilder
@@ -145,10 +145,10 @@ def usual(count: int, **unusual: Pace) -> list[Pace]:
     return paces
 
 
-def small_report(folder: Path) -> FleetReport:
+def small_report(folder: Path) -> RanksReport:
     """Four ranks, of which one schedules for long and one has a slow step and a clock that is off, and a bad file."""
     files = []
     for path in write_fleet(folder, usual(4, r1=Pace(schedule=300), r2=Pace(slow_at=7, ahead_us=50)), steps=12):
         trace = load(path)
-        files.append(ExaminedFile(f"traces/<b>{path.name}", 1, fleet_ranks(trace, summarize(trace))))
-    return report_fleet([*files, ExaminedFile("traces/bad.json", 0, reason="the file is <empty>\x1b[31m")])
+        files.append(ExaminedFile(f"traces/<b>{path.name}", 1, ranks_of(trace, summarize(trace))))
+    return compare_ranks([*files, ExaminedFile("traces/bad.json", 0, reason="the file is <empty>\x1b[31m")])

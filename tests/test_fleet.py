@@ -14,8 +14,7 @@ import pytest
 from fleet_samples import BETWEEN, LATENCY, LAUNCH, US, Pace, timeline, usual, write_fleet
 from typer.testing import CliRunner
 
-from cbprof.analysis.ranks.plain import to_json
-from cbprof.analysis.ranks.report import FleetReport
+from cbprof.analysis.ranks.report import RanksReport
 from cbprof.cli.main import app
 from cbprof.errors import CbprofError, UsageError
 from cbprof.fleet import cluster, run, task
@@ -75,15 +74,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def report(folder: Path, shared: Cluster) -> FleetReport:
+def report(folder: Path, shared: Cluster) -> RanksReport:
     return run_fleet(find_files([str(folder)]), shared, out=str(folder / DATASET))
 
 
-def by_rank(report: FleetReport) -> dict[int, Any]:
+def by_rank(report: RanksReport) -> dict[int, Any]:
     return {row.rank.rank: row.rank for row in report.rows if row.rank.rank is not None}
 
 
-def test_every_file_is_a_row(report: FleetReport) -> None:
+def test_every_file_is_a_row(report: RanksReport) -> None:
     assert report.n_files == RANKS
     assert sorted(by_rank(report)) == [rank for rank in range(RANKS) if rank not in (CORRUPT, EMPTY)]
     reasons = {file.name.rpartition("/")[2]: file.reason or "" for file in report.failed}
@@ -97,7 +96,7 @@ def test_every_file_is_a_row(report: FleetReport) -> None:
     assert any(f"rank {TRUNCATED}: the trace is cut short" in warning for warning in report.warnings)
 
 
-def test_every_figure_is_exact(report: FleetReport) -> None:
+def test_every_figure_is_exact(report: RanksReport) -> None:
     steps = timeline(PACES, STEPS)
     for number, rank in by_rank(report).items():
         if number in (TRUNCATED, AHEAD):
@@ -113,7 +112,7 @@ def test_every_figure_is_exact(report: FleetReport) -> None:
         assert int(rank.idle_bins.sum()) == rank.idle_ns
 
 
-def test_the_slowest_ranks_are_named_with_the_reason(report: FleetReport) -> None:
+def test_the_slowest_ranks_are_named_with_the_reason(report: RanksReport) -> None:
     straggler, scheduler = report.slow
     rows = [report.rows[slow.row].rank.rank for slow in report.slow]
     assert rows == [STRAGGLER, SCHEDULER]
@@ -133,7 +132,7 @@ def test_the_slowest_ranks_are_named_with_the_reason(report: FleetReport) -> Non
     assert report.idle.max == idle[SCHEDULER]
 
 
-def test_the_fleet_waits_for_the_straggler(report: FleetReport) -> None:
+def test_the_fleet_waits_for_the_straggler(report: RanksReport) -> None:
     (job,) = report.jobs
     assert job.n_left_out == 1
     assert job.waits is not None
@@ -146,7 +145,7 @@ def test_the_fleet_waits_for_the_straggler(report: FleetReport) -> None:
     assert first.alone_ns == pytest.approx((100 * (STEPS - 1) + 300) * US, abs=10)
 
 
-def test_clocks_are_told_from_the_ends_of_collectives(report: FleetReport) -> None:
+def test_clocks_are_told_from_the_ends_of_collectives(report: RanksReport) -> None:
     (job,) = report.jobs
     skew = job.skew
     assert skew is not None
@@ -166,16 +165,49 @@ def test_clocks_are_told_from_the_ends_of_collectives(report: FleetReport) -> No
     assert skew.n_last[numbers.index(STRAGGLER)] == STEPS
 
 
-def test_a_second_run_does_no_work(report: FleetReport, folder: Path) -> None:
+@pytest.mark.parametrize(
+    ("pace", "late_us", "clock_us", "slowest"),
+    [(Pace(compute=2000), 1000, 0, 3), (Pace(ahead_us=1000), 0, 1000, None)],
+    ids=["a late start", "a clock that is ahead"],
+)
+@pytest.mark.parametrize("steps", [1, 12])
+def test_report_and_fleet_tell_a_late_start_from_a_clock(
+    pace: Pace,
+    late_us: int,
+    clock_us: int,
+    slowest: int | None,
+    steps: int,
+    shared: Cluster,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """By the files alone, rank 3 starts its collectives 1 ms after the others in both."""
+    monkeypatch.setattr(cluster, "local_cluster", lambda n_files, **_: shared(n_files))
+    write_fleet(tmp_path, usual(4, r3=pace), steps)
+    by_report, by_fleet = (CliRunner().invoke(app, [verb, str(tmp_path), "--json"]) for verb in ("report", "fleet"))
+    assert by_report.exit_code == by_fleet.exit_code == 0, by_report.output + by_fleet.output
+    found = json.loads(by_report.stdout)
+    assert found == json.loads(by_fleet.stdout)
+    skew = found["summary"]["jobs"][0]["collectives"]
+    assert skew["start_skew_by_base_time_ns"]["max"] == 1000 * US
+    assert skew["start_skew_ns"]["max"] == late_us * US
+    assert skew["most_offset_ns"] == clock_us * US
+    assert (found["slowest"] or {}).get("rank") == slowest
+    texts = [CliRunner().invoke(app, [verb, str(tmp_path)]).stdout for verb in ("report", "fleet")]
+    assert texts[0] == texts[1]
+    assert ("The others wait for rank 3" in " ".join(texts[0].split())) == (slowest is not None)
+
+
+def test_a_second_run_does_no_work(report: RanksReport, folder: Path) -> None:
     counted: list[tuple[int, int]] = []
     out = str(folder / DATASET)
     again = run_fleet(find_files([str(folder)]), no_cluster, out=out, done=lambda *each: counted.append(each))
-    assert to_json(again) == to_json(report)
+    assert again.to_json() == report.to_json()
     assert counted == [(RANKS, RANKS)]
 
 
 def test_content_is_known_by_any_name(
-    report: FleetReport, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    report: RanksReport, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     moved = tmp_path / "moved.json"
     moved.write_bytes((folder / "rank00000.pt.trace.json").read_bytes())
@@ -186,7 +218,7 @@ def test_content_is_known_by_any_name(
     assert found.ranks[0].idle_ns == by_rank(report)[0].idle_ns
 
 
-def test_the_tables_hold_what_the_report_says(report: FleetReport, folder: Path) -> None:
+def test_the_tables_hold_what_the_report_says(report: RanksReport, folder: Path) -> None:
     pd = pytest.importorskip("pandas")
     ranks = pd.read_parquet(folder / DATASET / "ranks")
     assert len(ranks) == RANKS
@@ -208,13 +240,13 @@ def test_two_fleets_at_once_are_no_matter(client: Any) -> None:
 
 
 def test_few_tasks_are_under_way_at_a_time(
-    report: FleetReport, folder: Path, shared: Cluster, monkeypatch: pytest.MonkeyPatch
+    report: RanksReport, folder: Path, shared: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(run, "MOST_UNDER_WAY", 6)
-    assert to_json(run_fleet(find_files([str(folder)]), shared)) == to_json(report)
+    assert run_fleet(find_files([str(folder)]), shared).to_json() == report.to_json()
 
 
-def test_a_killed_worker_changes_nothing(report: FleetReport, folder: Path, client: Any, shared: Cluster) -> None:
+def test_a_killed_worker_changes_nothing(report: RanksReport, folder: Path, client: Any, shared: Cluster) -> None:
     killed: list[int] = []
 
     def kill_one(n: int, n_known: int) -> None:
@@ -224,7 +256,7 @@ def test_a_killed_worker_changes_nothing(report: FleetReport, folder: Path, clie
 
     again = run_fleet(find_files([str(folder)]), shared, done=kill_one)
     assert killed
-    assert to_json(again) == to_json(report)
+    assert again.to_json() == report.to_json()
 
 
 def test_files_that_are_gone_or_rewritten(folder: Path, shared: Cluster, tmp_path: Path) -> None:
@@ -322,7 +354,7 @@ def test_a_signature_in_a_url_is_not_shown(moto: str, bucket: Any, shared: Clust
     assert "Signature" not in repr(file)
     found = run_fleet([file], shared)
     assert [row.rank.rank for row in found.rows] == [0]
-    assert "Signature" not in json.dumps(to_json(found))
+    assert "Signature" not in json.dumps(found.to_json())
     (gone,) = run_fleet([type(file)(file.name, url.replace("rank00000", "nothing"), 1, None)], shared).failed
     assert gone.reason
     assert "Signature" not in gone.reason
@@ -340,7 +372,7 @@ def test_an_unreachable_scheduler_is_one_line(folder: Path, monkeypatch: pytest.
     assert "no answer" not in str(invoke(folder, "--scheduler", "nonsense://x").exception)
 
 
-def test_a_cluster_that_is_there_is_joined(report: FleetReport, folder: Path, client: Any) -> None:
+def test_a_cluster_that_is_there_is_joined(report: RanksReport, folder: Path, client: Any) -> None:
     with cluster.joined_cluster(client.scheduler.address, RANKS) as joined:
         assert run_fleet(find_files([str(folder / "rank00000.pt.trace.json")]), lambda _: _as(joined)).rows
     with pytest.MonkeyPatch.context() as patch:

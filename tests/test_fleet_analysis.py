@@ -16,18 +16,17 @@ from hypothesis import strategies as st
 from oracle import NO_DEADLINE
 from rich.console import Console
 
-from cbprof.analysis.ranks import step_profile as profile
+from cbprof.analysis.ranks import waits as profile
 from cbprof.analysis.ranks.clocks import skew_of
 from cbprof.analysis.ranks.collectives import MOST_KEPT, Collectives, collectives_of
 from cbprof.analysis.ranks.heat import heat_map
-from cbprof.analysis.ranks.rank import BINS, FleetRank, bin_edges
-from cbprof.analysis.ranks.report import ExaminedFile, FleetReport, report_fleet
-from cbprof.analysis.ranks.step_profile import StepProfile
-from cbprof.analysis.ranks.waits import step_waits
+from cbprof.analysis.ranks.rank import BINS, Rank, bin_edges
+from cbprof.analysis.ranks.report import ExaminedFile, RanksReport, compare_ranks
+from cbprof.analysis.ranks.waits import StepProfile, step_waits
 from cbprof.render.picture.ranks_heat import RAMP, HeatStrips, heat_png, lines
-from cbprof.render.tables.ranks_csv import write_fleet_csv
-from cbprof.render.terminal.ranks import fleet_terminal
-from cbprof.render.web.ranks_page import fleet_html
+from cbprof.render.tables.ranks import write_ranks_csv
+from cbprof.render.terminal.ranks import ranks_terminal
+from cbprof.render.web.ranks_page import ranks_html
 from cbprof.render.words.ranks import sentences, whose
 from cbprof.trace import Kind, Lane, TraceBuilder
 
@@ -36,7 +35,7 @@ NO_COLLECTIVES = Collectives((), (), NOTHING, NOTHING, NOTHING, NOTHING)
 NO_STEPS = StepProfile(0, 0, NOTHING)
 
 
-def rank(number: int | None = 0, **changes: Any) -> FleetRank:
+def rank(number: int | None = 0, **changes: Any) -> Rank:
     """A rank that is idle for the first half of 1,200 ns."""
     idle = np.array([10] * (BINS // 2) + [0] * (BINS // 2), dtype=np.int64)
     facts: dict[str, Any] = {
@@ -52,6 +51,10 @@ def rank(number: int | None = 0, **changes: Any) -> FleetRank:
         "idle_ns": 600,
         "gpu_ns": 600,
         "comm_ns": 0,
+        "busy_ns": 600,
+        "kernel_busy_ns": 600,
+        "comm_busy_ns": 0,
+        "exposed_comm_ns": 0,
         "causes": {"schedule": 600},
         "longest_gap_ns": 600,
         "n_gaps": 1,
@@ -60,11 +63,11 @@ def rank(number: int | None = 0, **changes: Any) -> FleetRank:
         "steps": NO_STEPS,
         "collectives": NO_COLLECTIVES,
     }
-    return FleetRank(**{**facts, **changes})
+    return Rank(**{**facts, **changes})
 
 
-def fleet(*ranks: FleetRank, folder: str = "job") -> FleetReport:
-    return report_fleet([ExaminedFile(f"{folder}/{row}.json", 1, (each,)) for row, each in enumerate(ranks)])
+def fleet(*ranks: Rank, folder: str = "job") -> RanksReport:
+    return compare_ranks([ExaminedFile(f"{folder}/{row}.json", 1, (each,)) for row, each in enumerate(ranks)])
 
 
 def numbers(*values: int) -> Any:
@@ -94,7 +97,7 @@ def test_groups_of_steps_against_a_naive_count(data: st.DataObject) -> None:
 @given(st.integers(2, 4), st.data())
 def test_waits_against_a_naive_count(n_ranks: int, data: st.DataObject) -> None:
     columns = data.draw(st.lists(st.tuples(*[st.integers(-1, 50)] * n_ranks), min_size=1, max_size=8))
-    ranks = [rank(row, steps=StepProfile(5, 0, numbers(*(each[row] for each in columns)))) for row in range(n_ranks)]
+    ranks = [StepProfile(5, 0, numbers(*(each[row] for each in columns))) for row in range(n_ranks)]
     common = [each for each in columns if -1 not in each]
     found = step_waits(ranks)
     assert (found is None) == (not common)
@@ -167,9 +170,65 @@ def test_few_collectives_tell_no_drift_and_none_no_skew() -> None:
     assert skew.most_drift is None
     assert skew_of([rank(0), rank(1)]) is None
     assert skew_of([rank(0, collectives=few)]) is None
-    assert skew_of([rank(0, collectives=few), rank(1, collectives=few, base_time_ns=None)]) is None
     other = collectives(numbers(0), numbers(50))
     assert skew_of([rank(0, collectives=few), rank(1, collectives=other)]) is None, "not the same collectives"
+
+
+def test_the_last_to_arrive_is_the_one_that_the_others_wait_for() -> None:
+    on_time = rank(0, collectives=collectives(numbers(100, 500), numbers(300, 700)))
+    late = rank(1, collectives=collectives(numbers(180, 520), numbers(300, 700)))
+    report = fleet(on_time, late)
+    (job,) = report.jobs
+    assert job.skew is not None
+    assert job.skew.late_ns == (0, 50)
+    assert job.skew.waited_ns == (50, 0)
+    assert report.slowest == (1, "it starts its collectives last")
+    assert "The others wait for rank 1: it starts its collectives last." in sentences(report)
+
+
+def test_one_collective_tells_a_clock_from_a_late_start() -> None:
+    right = rank(0, collectives=collectives(numbers(100), numbers(300)))
+    ahead = rank(1, collectives=collectives(numbers(1100), numbers(1300)))
+    late = rank(1, collectives=collectives(numbers(250), numbers(300)), comm_busy_ns=50)
+    skew = skew_of([right, ahead])
+    assert skew is not None
+    assert (skew.raw_start_max_ns, skew.start_max_ns, skew.most_offset_ns) == (1000, 0, 1000)
+    assert skew.latest is None
+    skew = skew_of([right, late])
+    assert skew is not None
+    assert (skew.start_max_ns, skew.most_offset_ns, skew.latest) == (150, 0, 1)
+
+
+def test_without_a_common_clock_nothing_is_compared_but_time_in_collectives() -> None:
+    long = rank(0, collectives=collectives(numbers(100), numbers(300)), comm_busy_ns=200)
+    short = rank(1, collectives=collectives(numbers(200), numbers(300)), comm_busy_ns=100, base_time_ns=None)
+    report = fleet(long, short)
+    assert report.jobs[0].skew is None
+    assert report.slowest == (1, "it spends the least time in collectives, in which the others wait")
+    assert report.warnings == (
+        "rank 1: the file does not say when its time 0 was; collectives cannot be compared without that",
+    )
+    devices = [replace(each, device=device, base_time_ns=None) for device, each in enumerate((long, short))]
+    of_one_file = compare_ranks([ExaminedFile("job/one.json", 1, tuple(devices))])
+    assert of_one_file.warnings == ()
+    assert of_one_file.jobs[0].skew is not None
+    assert fleet(rank(0), rank(1)).slowest is None
+    assert fleet(rank(0), rank(1, end_ns=2400)).slowest == (1, "its own time is the longest")
+
+
+def test_collectives_that_are_not_on_every_rank_are_counted() -> None:
+    some = rank(0, collectives=collectives(numbers(100, 500), numbers(300, 700)))
+    both = Collectives(
+        ("all_reduce", "gather"),
+        (2, 3),
+        numbers(0, 0),
+        numbers(0, 1),
+        some.collectives.start_ns,
+        some.collectives.end_ns,
+    )
+    assert fleet(some, rank(1, collectives=both)).warnings == (
+        "3 collectives are not on every rank, and are not compared",
+    )
 
 
 # The heat map ---------------------------------------------------------------------------------------------------------
@@ -220,10 +279,14 @@ def test_the_picture_of_the_heat_map() -> None:
 
 def test_folders_are_jobs() -> None:
     files = [ExaminedFile(f"{folder}/{each}.json", 1, (rank(each),)) for folder in "ab" for each in range(2)]
-    report = report_fleet(files)
+    report = compare_ranks(files)
     assert [(job.folder, job.rows) for job in report.jobs] == [("a", (0, 1)), ("b", (2, 3))]
     assert report.warnings == ()
     assert [whose(report, row) for row in (0, 3)] == ["rank 0 of a", "rank 1 of b"]
+    apart = compare_ranks([ExaminedFile(f"run/node{each}/trace.json", 1, (rank(each),)) for each in range(2)])
+    assert [(job.folder, job.rows) for job in apart.jobs] == [("run", (0, 1))], "a folder a rank"
+    alike = compare_ranks([ExaminedFile(f"run{each}/trace.json", 1, (rank(0),)) for each in range(2)])
+    assert [job.rows for job in alike.jobs] == [(0,), (1,)], "two runs of one rank each"
     twice = fleet(rank(3), rank(3))
     assert twice.warnings == ("job: more than one device or file says that it is rank 3",)
 
@@ -240,8 +303,8 @@ def test_what_cannot_be_known_is_said() -> None:
     ]
     assert unknown.idle is not None
     assert unknown.idle.n == 2
-    assert report_fleet([]).median_row is None
-    assert sentences(report_fleet([])) == ["0 ranks in 0 files."]
+    assert compare_ranks([]).median_row is None
+    assert sentences(compare_ranks([])) == ["0 ranks in 0 files."]
 
 
 def test_the_paragraph() -> None:
@@ -254,13 +317,13 @@ def test_the_paragraph() -> None:
 
 
 @pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory) -> FleetReport:
+def small(tmp_path_factory: pytest.TempPathFactory) -> RanksReport:
     return small_report(tmp_path_factory.mktemp("small"))
 
 
-def test_the_terminal_shows_the_same(small: FleetReport) -> None:
+def test_the_terminal_shows_the_same(small: RanksReport) -> None:
     text = io.StringIO()
-    Console(file=text, width=100, color_system=None).print(fleet_terminal(small))
+    Console(file=text, width=100, color_system=None).print(ranks_terminal(small))
     shown = text.getvalue()
     assert "4 ranks in 5 files; 1 of the files could not be used." in shown.replace("\n", " ")
     assert "In 1 of 12 steps rank 2 is the slowest: the others wait for it" in " ".join(shown.split())
@@ -271,7 +334,7 @@ def test_the_terminal_shows_the_same(small: FleetReport) -> None:
     assert max(len(line) for line in shown.splitlines()) <= 100
 
 
-def test_the_caption_of_the_heat_map_is_whole_at_any_width(small: FleetReport) -> None:
+def test_the_caption_of_the_heat_map_is_whole_at_any_width(small: RanksReport) -> None:
     text = io.StringIO()
     report = replace(small, heat=replace(small.heat, together=False))
     Console(file=text, width=60, color_system=None).print(HeatStrips(report))
@@ -288,20 +351,20 @@ def test_the_darkest_cell_is_the_most_idle() -> None:
     assert pixels(0, 0) == b"\0" + 2 * bytes((*RAMP[0], 255))
 
 
-def test_the_table_for_spreadsheets(small: FleetReport, tmp_path: Path) -> None:
+def test_the_table_for_spreadsheets(small: RanksReport, tmp_path: Path) -> None:
     pd = pytest.importorskip("pandas")
-    write_fleet_csv(small, tmp_path / "ranks.csv")
+    write_ranks_csv(small, tmp_path / "ranks.csv")
     table = pd.read_csv(tmp_path / "ranks.csv")
     assert table["rank"].tolist()[:4] == [0, 1, 2, 3]
     assert table.idle_ns.tolist()[:4] == [row.rank.idle_ns for row in small.rows]
     assert table.reason.notna().tolist() == [False] * 4 + [True]
 
 
-def test_the_page_holds_no_markup_of_a_name(small: FleetReport) -> None:
-    page = fleet_html(small)
+def test_the_page_holds_no_markup_of_a_name(small: RanksReport) -> None:
+    page = ranks_html(small)
     assert "<empty>" not in page
     assert "<b>" not in page
     assert "{{" not in page
     assert len(page) < 100_000
     assert "Files without figures" in page
-    assert "0 ranks" in fleet_html(report_fleet([]))
+    assert "0 ranks" in ranks_html(compare_ranks([]))

@@ -7,13 +7,13 @@ from pathlib import Path
 from browsing import IN_A_BROWSER, Visit
 from fleet_samples import small_report
 
-from cbprof.render.web.ranks_page import fleet_html
+from cbprof.render.web.ranks_page import ranks_html
 
 pytestmark = IN_A_BROWSER
 
 
 def test_the_heat_map_answers_the_pointer(visit: Visit, tmp_path: Path) -> None:
-    page = visit(fleet_html(small_report(tmp_path)))
+    page = visit(ranks_html(small_report(tmp_path)))
     box = page.locator(".heat img").bounding_box()
     assert box is not None
     page.mouse.move(box["x"] + 2, box["y"] + box["height"] - 3)
@@ -23,6 +23,6 @@ def test_the_heat_map_answers_the_pointer(visit: Visit, tmp_path: Path) -> None:
 
 
 def test_it_fits_a_phone(visit: Visit, tmp_path: Path) -> None:
-    page = visit(fleet_html(small_report(tmp_path)), width=390, color_scheme="dark")
+    page = visit(ranks_html(small_report(tmp_path)), width=390, color_scheme="dark")
     assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
     assert page.evaluate("document.documentElement.dataset.theme") == "dark"

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from oracle import NO_DEADLINE
 
-from cbprof.analysis.ranks.report import ExaminedFile, report_fleet
+from cbprof.analysis.ranks.report import ExaminedFile, compare_ranks
 from cbprof.engine.placement import Placement
 from cbprof.engine.workload import Workload
 from cbprof.errors import UsageError
@@ -166,13 +166,11 @@ def test_two_ranks_on_two_processes(tmp_path: Path) -> None:
 
 
 def side_by_side(folder: Path, names: list[str]) -> None:
-    from cbprof.analysis.ranks.rank import fleet_ranks
+    from cbprof.analysis.ranks.rank import ranks_of
     from cbprof.analysis.summary import summarize
 
     traces = {name: load(folder / name) for name in names}
-    report = report_fleet(
-        [ExaminedFile(name, 1, fleet_ranks(trace, summarize(trace))) for name, trace in traces.items()]
-    )
+    report = compare_ranks([ExaminedFile(name, 1, ranks_of(trace, summarize(trace))) for name, trace in traces.items()])
     assert [row.rank.rank for row in report.rows] == [0, 1]
     assert report.heat.length_ns > 0
     assert report.unit == "step"

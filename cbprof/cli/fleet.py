@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,7 +14,9 @@ from cbprof.cli.writing import spare_inputs
 from cbprof.errors import DataError, UsageError
 
 if TYPE_CHECKING:
-    from cbprof.analysis.ranks.report import FleetReport
+    from rich.console import Console
+
+    from cbprof.analysis.ranks.report import RanksReport
     from cbprof.fleet.files import TraceFile
 
 NEEDED = ("dask", "distributed", "fsspec", "pyarrow")
@@ -75,19 +79,16 @@ def fleet(
     files = find_files(paths)
     report = _run(files, scheduler=scheduler, workers=workers, memory=memory, out=out, quiet=quiet)
     if csv is not None:
-        from cbprof.render.tables.ranks_csv import write_fleet_csv
+        from cbprof.render.tables.ranks import write_ranks_csv
 
-        write_fleet_csv(report, csv)
+        write_ranks_csv(report, csv)
         typer.echo(f"wrote {csv}", err=True)
     if output is not None:
-        from cbprof.render.web.ranks_page import write_fleet_page
+        from cbprof.render.web.ranks_page import write_ranks_page
 
-        write_fleet_page(report, output)
+        write_ranks_page(report, output)
         typer.echo(f"wrote {output}", err=True)
-    _print(report, json=json)
-    if not report.rows:
-        first = report.failed[0]
-        raise DataError(f"none of {len(report.failed)} files could be used; {first.name}: {first.reason}")
+    print_ranks(report, json=json)
 
 
 def _run(
@@ -98,33 +99,74 @@ def _run(
     memory: str | None,
     out: str | None,
     quiet: bool,
-) -> FleetReport:
+) -> RanksReport:
     from rich.console import Console
 
-    from cbprof.cli.fleet_progress import file_progress
     from cbprof.fleet.cluster import joined_cluster, local_cluster
     from cbprof.fleet.run import run_fleet
 
     cluster = (
         partial(joined_cluster, scheduler) if scheduler else partial(local_cluster, workers=workers, memory=memory)
     )
-    with file_progress(Console(stderr=True, quiet=quiet), len(files)) as done:
+    with _file_progress(Console(stderr=True, quiet=quiet), len(files)) as done:
         return run_fleet(files, cluster, out=out, done=done)
 
 
-def _print(report: FleetReport, *, json: bool) -> None:
+@contextmanager
+def _file_progress(console: Console, total: int) -> Iterator[Callable[[int, int], None]]:
+    """The value of the ``with`` is told how many more files are done, and how many of them were known already.
+
+    Without a terminal, one line at the end says how many were.
+    """
+    from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
+    from rich.text import Text
+
+    class FileRate(ProgressColumn):
+        def render(self, task: Task) -> Text:
+            return Text(f"{task.speed or 0:,.1f} files/s")
+
+    bar = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.completed:,.0f} of {task.total:,.0f} files"),
+        FileRate(),
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )
+    task = bar.add_task("reading", total=total)
+    n_known = 0
+
+    def done(n: int, n_known_of_them: int) -> None:
+        nonlocal n_known
+        n_known += n_known_of_them
+        if n_known_of_them:  # they took no time, and say nothing of how fast the others are
+            bar.update(task, total=total - n_known)
+        else:
+            bar.advance(task, n)
+
+    with bar:
+        yield done
+    if n_known:
+        console.print(f"{n_known:,} of {total:,} files were known already", highlight=False)
+
+
+def print_ranks(report: RanksReport, *, json: bool) -> None:
+    """The report on stdout. Raises :class:`DataError` afterwards where no file could be used."""
     if json:
         from json import dumps
 
-        from cbprof.analysis.ranks.plain import to_json
+        typer.echo(dumps(report.to_json(), indent=1))
+    else:
+        from rich.console import Console
 
-        typer.echo(dumps(to_json(report), indent=1))
-        return
-    from rich.console import Console
+        from cbprof.render.terminal.ranks import ranks_terminal
 
-    from cbprof.render.terminal.ranks import fleet_terminal
-
-    Console().print(fleet_terminal(report))
+        Console().print(ranks_terminal(report))
+    if not report.rows:
+        first = report.failed[0]
+        raise DataError(f"none of {len(report.failed)} files could be used; {first.name}: {first.reason}")
 
 
 def _check_installed() -> None:

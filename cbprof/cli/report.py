@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -9,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from cbprof.cli.fleet import print_ranks
 from cbprof.cli.ranges import parse_steps
-from cbprof.cli.ranks import files_of, report_ranks
 from cbprof.cli.reading import NoCache, read_trace
 from cbprof.cli.writing import spare_inputs
 from cbprof.errors import UsageError
@@ -99,14 +100,16 @@ def report(
             raise UsageError("-o writes a page of whole runs: leave out --steps, --skip, --window, --json and the like")
         _write_page(traces, output, no_cache=no_cache)
         return
+    if skip and steps is not None:
+        raise UsageError("--skip and --steps both choose where to begin: give one of them")
     figures = partial(
         _figures, steps=parse_steps(steps), skip=skip, window=window, activity=activity.value if activity else None
     )
     trace = traces[0]
     if len(traces) > 1 or trace.is_dir():
-        if full or csv or layout is not Format.text:
-            raise UsageError("--full, --csv and --format are for one trace: give one, or leave them out")
-        report_ranks(traces, figures, json=json, gaps=gaps.value, no_cache=no_cache)
+        if full or csv or layout is not Format.text or gaps is not Gaps.longest:
+            raise UsageError("--full, --csv, --format and --gaps are for one trace: give one, or leave them out")
+        _report_ranks(traces, figures, json=json, no_cache=no_cache)
         return
     summary = figures(read_trace(trace, no_cache=no_cache))
     if csv is not None:
@@ -129,12 +132,23 @@ def report(
         print_report(summary, str(trace), full=full)
 
 
+def _report_ranks(traces: list[Path], summarize: Callable[[Trace], Summary], *, json: bool, no_cache: bool) -> None:
+    """The ranks in these files and folders, compared as ``cbprof fleet`` does, but without Dask."""
+    from cbprof.fleet.files import find_files
+    from cbprof.fleet.run import run_local
+    from cbprof.fleet.task import examine_local
+
+    examine = partial(examine_local, summarize=summarize, cached=not no_cache)
+    print_ranks(run_local(find_files(list(map(str, traces))), examine), json=json)
+
+
 def _write_page(traces: list[Path], page: Path, *, no_cache: bool) -> None:
+    from cbprof.fleet.files import find_files
     from cbprof.render.web.report_page import write_report
 
     if page.suffix.lower() not in {".html", ".htm"}:
         raise UsageError(f"{page}: the report is a page: choose a name that ends in .html")
-    files = files_of(traces)
+    files = [Path(file.name) for file in find_files(list(map(str, traces)))]
     spare_inputs(page, files)
     write_report({str(trace): read_trace(trace, no_cache=no_cache) for trace in files}, page)
     typer.echo(f"wrote {page}")
@@ -152,7 +166,5 @@ def _figures(
     from cbprof.analysis.accounting.window import steps_after
     from cbprof.analysis.summary import summarize
 
-    if skip and steps is not None:
-        raise UsageError("--skip and --steps both choose where to begin: give one of them")
     chosen = steps_after(trace, skip) if skip else steps
     return summarize(trace, steps=chosen, window=window, activity=activity)

@@ -37,7 +37,7 @@ from cbprof.errors import UsageError
 from cbprof.fleet.files import TraceFile, filesystem
 from cbprof.fleet.secrets import one_line, shown
 
-SCHEMA = 1
+SCHEMA = 2
 """Of the summaries; those of another schema or another version of cbprof are made anew."""
 
 MARK = "_cbprof.json"

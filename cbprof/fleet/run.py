@@ -1,16 +1,22 @@
-"""A run over a fleet: what is known is taken as it is, the rest becomes tasks, and every file ends as one result."""
+"""Every file ends as one result: over a fleet by tasks of Dask, for the ranks of a folder by processes of this machine.
+
+Of a fleet, what is known is taken as it is, and the rest becomes tasks.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import AbstractContextManager
 from itertools import islice
+from multiprocessing import get_context
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from cbprof.analysis.ranks.report import ExaminedFile, FleetReport, report_fleet
+from cbprof.analysis.ranks.report import ExaminedFile, RanksReport, compare_ranks
 from cbprof.errors import CbprofError, UsageError
+from cbprof.fleet.cluster import cores
 from cbprof.fleet.dataset import Dataset
 from cbprof.fleet.files import TraceFile
 from cbprof.fleet.secrets import one_line
@@ -27,9 +33,25 @@ REMEMBER_EVERY_S = 30.0
 MOST_UNDER_WAY = 2000
 """Tasks that the scheduler knows of: enough for as many workers, and 20 MB."""
 
+WORTH_A_PROCESS = 8 << 20
+"""Bytes in all from which reading takes longer than starting processes for it."""
+
 Result = tuple[TraceFile, ExaminedFile]
 Done = Callable[[int, int], None]
 """Told how many more files are done, and how many of these were known already."""
+
+
+def run_local(files: Sequence[TraceFile], examine: Callable[[TraceFile], ExaminedFile]) -> RanksReport:
+    """Examine files of this machine, without Dask, and put their ranks side by side.
+
+    ``examine`` is pickled by name: large files are read by other processes, one a core.
+    """
+    workers = min(len(files), cores())
+    if workers == 1 or sum(file.size for file in files) < WORTH_A_PROCESS:
+        return compare_ranks([examine(file) for file in files])
+    # Spawned, not forked: the parent may hold threads, and a child needs nothing of it.
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        return compare_ranks(list(pool.map(examine, files)))
 
 
 def run_fleet(
@@ -38,7 +60,7 @@ def run_fleet(
     *,
     out: str | None = None,
     done: Done = lambda n, n_known: None,
-) -> FleetReport:
+) -> RanksReport:
     """Examine all files and put their ranks side by side. ``cluster`` is asked for, with the number of files that
     are to be read, only if there are any.
 
@@ -56,7 +78,7 @@ def run_fleet(
                 results[result[0].url] = result
                 done(1, 0)
     seen = [results[file.url] for file in files]
-    report = report_fleet([examined for _, examined in seen])
+    report = compare_ranks([examined for _, examined in seen])
     if dataset is not None:
         from cbprof.fleet.tables import as_parquet, ranks_table
 

@@ -12,9 +12,8 @@ import numpy as np
 from cbprof.analysis.accounting.blame import Blame, Cause
 from cbprof.analysis.accounting.steps import StepTimes
 from cbprof.analysis.device import DeviceSummary
-from cbprof.analysis.ranks.plain import to_json
-from cbprof.analysis.ranks.rank import FleetRank
-from cbprof.analysis.ranks.report import ExaminedFile, FleetReport
+from cbprof.analysis.ranks.rank import Rank
+from cbprof.analysis.ranks.report import ExaminedFile, RanksReport
 from cbprof.analysis.summary import Summary
 from cbprof.trace import BATCH_PHASES, NONE, Int8, Int32, Int64
 
@@ -40,7 +39,7 @@ def gaps_table(examined: ExaminedFile, summary: Summary) -> Any:
     return _of_devices(examined, summary, _gaps)
 
 
-def ranks_table(report: FleetReport) -> Any:
+def ranks_table(report: RanksReport) -> Any:
     """The ranks as ``cbprof fleet --json`` has them; ``blame_ns`` is a map."""
     import pyarrow as pa
 
@@ -53,14 +52,15 @@ def ranks_table(report: FleetReport) -> Any:
             "end_ns": rank["window_ns"][1] if "window_ns" in rank else None,
             "blame_ns": list((rank.get("blame_ns") or {}).items()),
         }
-        for content, rank in zip(contents, to_json(report)["ranks"], strict=True)
+        for content, rank in zip(contents, report.to_json()["ranks"], strict=True)
     ]
     texts = ("trace", "file", "reason", "evidence", "mode")
     times = ("base_time_ns", "start_ns", "end_ns", "idle_ns", "gpu_ns", "comm_ns", "longest_gap_ns")
+    busy = ("busy_ns", "kernel_busy_ns", "comm_busy_ns", "exposed_comm_ns")
     schema = pa.schema(
         [(name, pa.string()) for name in texts]
         + [("rank", pa.int32()), ("device", pa.int32()), ("complete", pa.bool_()), ("reliable", pa.bool_())]
-        + [(name, pa.int64()) for name in (*times, "n_gaps", "n_steps")]
+        + [(name, pa.int64()) for name in (*times, *busy, "n_gaps", "n_steps")]
         + [("idle_pct", pa.float64()), ("own_ns", pa.float64()), ("blame_ns", pa.map_(pa.string(), pa.int64()))]
     )
     return pa.Table.from_pylist(rows, schema=schema)
@@ -77,7 +77,7 @@ def _of_devices(examined: ExaminedFile, summary: Summary, columns_of: Callable[[
     return pa.concat_tables(tables) if tables else pa.table({"trace": pa.array([], pa.string())})
 
 
-def _whose(examined: ExaminedFile, rank: FleetRank, size: int) -> dict[str, Any]:
+def _whose(examined: ExaminedFile, rank: Rank, size: int) -> dict[str, Any]:
     import pyarrow as pa
 
     return {

@@ -1,15 +1,19 @@
-"""What a worker does with one file: read it, and keep a few kilobytes a rank."""
+"""What is done with one file: read it, and keep a few kilobytes a rank."""
 
 from __future__ import annotations
 
-from cbprof.analysis.ranks.rank import FleetRank, fleet_ranks
+from collections.abc import Callable
+from pathlib import Path
+
+from cbprof.analysis.ranks.rank import Rank, ranks_of
 from cbprof.analysis.ranks.report import ExaminedFile
 from cbprof.analysis.summary import Summary, summarize
 from cbprof.errors import CbprofError
-from cbprof.fleet.content import LocalContent, on_disk
+from cbprof.fleet.content import on_disk
 from cbprof.fleet.dataset import Dataset
 from cbprof.fleet.files import TraceFile
 from cbprof.formats import load
+from cbprof.trace import Trace
 
 NOTHING_RAN = "no work of a device is recorded in it"
 
@@ -24,20 +28,34 @@ def examine(file: TraceFile, dataset: Dataset | None) -> ExaminedFile:
     with on_disk(file) as content:
         if dataset is not None and (known := dataset.read(file, content.fingerprint)) is not None:
             return known
-        return _examine(file, content, dataset)
-
-
-def _examine(file: TraceFile, content: LocalContent, dataset: Dataset | None) -> ExaminedFile:
-    summary: Summary | None = None
-    ranks: tuple[FleetRank, ...] = ()
-    try:
-        trace = load(content.path, alone=True, cached=False)
-        summary = summarize(trace)
-        ranks = fleet_ranks(trace, summary)
-        reason = None if ranks else NOTHING_RAN
-    except CbprofError as error:
-        reason = str(error).removeprefix(f"{content.path}: ").replace(str(content.path), "FILE")
-    examined = ExaminedFile(file.name, file.size, ranks, reason, content.fingerprint)
+        examined, summary = _examine(
+            content.path, file, lambda path: load(path, alone=True, cached=False), summarize, content.fingerprint
+        )
     if dataset is not None:
         dataset.write(examined, summary)
     return examined
+
+
+def examine_local(file: TraceFile, summarize: Callable[[Trace], Summary], *, cached: bool) -> ExaminedFile:
+    """The ranks in a file of this machine, or the reason why there are none. ``cached``: as :func:`load` has it."""
+    examined, _ = _examine(Path(file.name), file, lambda path: load(path, cached=cached), summarize)
+    return examined
+
+
+def _examine(
+    path: Path,
+    file: TraceFile,
+    read: Callable[[Path], Trace],
+    summarize: Callable[[Trace], Summary],
+    fingerprint: str | None = None,
+) -> tuple[ExaminedFile, Summary | None]:
+    summary: Summary | None = None
+    ranks: tuple[Rank, ...] = ()
+    try:
+        trace = read(path)
+        summary = summarize(trace)
+        ranks = ranks_of(trace, summary)
+        reason = None if ranks else NOTHING_RAN
+    except CbprofError as error:
+        reason = str(error).removeprefix(f"{path}: ").replace(str(path), "FILE")
+    return ExaminedFile(file.name, file.size, ranks, reason, fingerprint), summary

@@ -8,22 +8,32 @@ the drift (Theil-Sen: the median slope between pairs, which a few bad ends canno
                                  '  '  '
     ---------------------------------------------------> time
 
-Taking the line off leaves the start skew that is the ranks' own.
+Taking the line off leaves the start skew that is the ranks' own. So a rank whose starts and ends are both 1 ms later
+has a clock that is 1 ms ahead; one whose starts alone are 1 ms later is late, and the others wait for it::
+
+    rank 0        |======= all-reduce =======|           rank 0        |======= all-reduce =======|
+    rank 1               |=== all-reduce ====|           rank 1           |======= all-reduce =======|
+                  |<--->| rank 1 is late                              |<>| the clock of rank 1 is ahead
+
+One collective is enough for that: nobody can leave it before the last has come. If the ends differ by more than the
+clocks do, because the kernels of some ranks end later, the figures are off by as much; ``end_*`` of :class:`Skew` says
+how far the ends still are apart.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import reduce
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from cbprof.analysis.accounting.phases import nearest_rank
 from cbprof.analysis.ranks.collectives import Collectives
-from cbprof.analysis.ranks.rank import FleetRank
+from cbprof.analysis.ranks.rank import Rank
 from cbprof.trace import NONE, Int64
 
 Floats = npt.NDArray[np.float64]
@@ -54,7 +64,8 @@ class Skew:
     ``n_matched``: collectives that were compared, of ``n_common`` that all ranks ran; ``n_unmatched`` are not on every
     rank as often. ``raw_start_*``: how far apart the starts are by the files' own base times; ``start_*`` the same with
     each clock corrected. ``end_*``: how far apart the ends still are then: the figures are not better than that.
-    ``late_ns``: how much later than the first each rank starts, on average. ``n_last``: how often it was the last.
+    ``late_ns``: how much later than the first each rank starts, on average; ``waited_ns``: how long it is in a
+    collective until the last has come, on average; ``n_last``: how often it was the last.
     """
 
     n_matched: int
@@ -67,12 +78,21 @@ class Skew:
     end_p50_ns: int
     end_max_ns: int
     late_ns: tuple[float, ...]
+    waited_ns: tuple[float, ...]
     n_last: tuple[int, ...]
     clocks: tuple[Clock, ...]
 
     @property
     def most_offset_ns(self) -> float:
-        return max(abs(clock.offset_ns) for clock in self.clocks)
+        """The largest difference between two of the clocks."""
+        offsets = [clock.offset_ns for clock in self.clocks]
+        return max(offsets) - min(offsets)
+
+    @property
+    def latest(self) -> int | None:
+        """The rank that starts last on average; None where the ends leave that open."""
+        most = max(self.late_ns)
+        return self.late_ns.index(most) if most > self.end_p50_ns else None
 
     @property
     def most_drift(self) -> float | None:
@@ -80,10 +100,31 @@ class Skew:
         known = [clock.drift for clock in self.clocks if clock.drift is not None]
         return max(known) - min(known) if known else None
 
+    def to_json(self, whose: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """``whose``: what names each rank."""
+        columns = zip(whose, self.late_ns, self.waited_ns, self.n_last, self.clocks, strict=True)
+        return {
+            "n_matched": self.n_matched,
+            "n_common": self.n_common,
+            "n_unmatched": self.n_unmatched,
+            "start_skew_ns": {"p50": self.start_p50_ns, "max": self.start_max_ns},
+            "start_skew_by_base_time_ns": {"p50": self.raw_start_p50_ns, "max": self.raw_start_max_ns},
+            "end_skew_ns": {"p50": self.end_p50_ns, "max": self.end_max_ns},
+            "most_offset_ns": self.most_offset_ns,
+            "most_drift": self.most_drift,
+            "ranks": [
+                {**rank, "late_ns": late, "waited_ns": waited, "n_last": n_last, **asdict(clock)}
+                for rank, late, waited, n_last, clock in columns
+            ],
+        }
 
-def skew_of(ranks: Sequence[FleetRank]) -> Skew | None:
-    """None with fewer than two ranks, where one does not say when its time 0 was, or nothing is common to all."""
-    if len(ranks) < 2 or any(rank.base_time_ns is None for rank in ranks):
+
+def skew_of(ranks: Sequence[Rank]) -> Skew | None:
+    """``ranks``: on one axis by their base times; a missing one counts as 0, for the devices of one file.
+
+    None with fewer than two ranks, or without a collective that all of them ran.
+    """
+    if len(ranks) < 2:
         return None
     common = _common([rank.collectives for rank in ranks])
     keys = [_keys(rank.collectives, common.names) for rank in ranks]
@@ -146,8 +187,10 @@ def _skew(start: Int64, end: Int64, common: _Common) -> Skew:
         own_end[:, column] -= correction
         clocks.append(clock)
     corrected, ends = _apart(own_start), _apart(own_end)
-    late = own_start
-    late -= own_start.min(axis=1, keepdims=True)  # in place: a large fleet has millions of them
+    # In place from here on: a large fleet has millions of them.
+    length, late = own_end, own_start
+    length -= own_start
+    late -= own_start.min(axis=1, keepdims=True)
     return Skew(
         n_matched=len(start),
         n_common=common.n_common,
@@ -159,6 +202,7 @@ def _skew(start: Int64, end: Int64, common: _Common) -> Skew:
         end_p50_ns=nearest_rank(ends, 50),
         end_max_ns=int(ends[-1]),
         late_ns=tuple(late.mean(axis=0).tolist()),
+        waited_ns=tuple(np.clip(late.max(axis=1, keepdims=True) - late, 0, length).mean(axis=0).tolist()),
         n_last=tuple(np.bincount(late.argmax(axis=1), minlength=start.shape[1]).tolist()),
         clocks=tuple(clocks),
     )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from cbprof.analysis.ranks.rank import BINS, FleetRank, bin_edges
+from cbprof.analysis.ranks.rank import BINS, Rank, bin_edges
 
 LEAST_COMMON = 0.2
 """Where a typical rank covers less of the time between the first start and the last end, they did not run together."""
@@ -27,7 +27,7 @@ class HeatMap:
     together: bool
 
 
-def heat_map(ranks: Sequence[FleetRank]) -> HeatMap:
+def heat_map(ranks: Sequence[Rank]) -> HeatMap:
     together = run_together(ranks)
     starts = [rank.start_ns + ((rank.base_time_ns or 0) if together else -rank.start_ns) for rank in ranks]
     origin = min(starts, default=0)
@@ -47,7 +47,7 @@ def heat_map(ranks: Sequence[FleetRank]) -> HeatMap:
     return HeatMap(np.clip(rows, 0, 100), length, together)
 
 
-def run_together(ranks: Sequence[FleetRank]) -> bool:
+def run_together(ranks: Sequence[Rank]) -> bool:
     """Whether the ranks have a common clock and ran at about the same time."""
     if not ranks or any(rank.base_time_ns is None for rank in ranks):
         return False

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from cbprof.analysis.accounting.intervals import Intervals, union
 from cbprof.analysis.accounting.states import ACTIVITY_KINDS, Activity
 from cbprof.analysis.device import DeviceSummary
 from cbprof.analysis.ranks.collectives import Collectives, collectives_of
-from cbprof.analysis.ranks.step_profile import StepProfile, step_profile
+from cbprof.analysis.ranks.waits import StepProfile, step_profile
 from cbprof.analysis.summary import Summary
 from cbprof.trace import NONE, Int64, Kind, Trace
 
@@ -32,13 +33,14 @@ _SINCE_1970_NS = 10**17  # times beyond (1973) are those of a clock that counts 
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class FleetRank:
+class Rank:
     """One device of one file. Times in nanoseconds, on the file's own axis; ``base_time_ns`` is its time 0 since 1970.
 
     ``rank`` and ``base_time_ns`` are None where the file does not say. ``idle_ns`` is None where nothing of the
     summary's activity ran, and the parts of the window are 0 then. ``gpu_ns``: work of the device, without collectives
     that nothing else covered (``comm_ns``). ``causes``: idle time by what the device waited for; its values sum to
-    ``idle_ns``. ``idle_bins``: idle time in equal parts of the window.
+    ``idle_ns``. ``idle_bins``: idle time in equal parts of the window. ``busy_ns``, ``kernel_busy_ns``,
+    ``comm_busy_ns`` and ``exposed_comm_ns`` are those of the device's summary, whatever the activity.
     """
 
     rank: int | None
@@ -53,6 +55,10 @@ class FleetRank:
     idle_ns: int | None
     gpu_ns: int
     comm_ns: int
+    busy_ns: int
+    kernel_busy_ns: int
+    comm_busy_ns: int
+    exposed_comm_ns: int
     causes: Mapping[str, int]
     longest_gap_ns: int
     n_gaps: int
@@ -74,19 +80,45 @@ class FleetRank:
         """The window without the collectives that nothing covered."""
         return self.window_ns - self.comm_ns
 
+    def to_json(self) -> dict[str, Any]:
+        """Times are nanoseconds; what is unknown is None."""
+        known = self.idle_ns is not None
+        return {
+            "rank": self.rank,
+            "device": self.device,
+            "evidence": self.evidence,
+            "mode": self.mode,
+            "complete": self.complete,
+            "reliable": self.reliable,
+            "window_ns": [self.start_ns, self.end_ns],
+            "base_time_ns": self.base_time_ns,
+            "idle_ns": self.idle_ns,
+            "idle_pct": self.idle_pct,
+            "gpu_ns": self.gpu_ns if known else None,
+            "comm_ns": self.comm_ns if known else None,
+            "busy_ns": self.busy_ns,
+            "kernel_busy_ns": self.kernel_busy_ns,
+            "comm_busy_ns": self.comm_busy_ns,
+            "exposed_comm_ns": self.exposed_comm_ns,
+            "blame_ns": dict(self.causes) if known else None,
+            "n_gaps": self.n_gaps if known else None,
+            "longest_gap_ns": self.longest_gap_ns if known else None,
+            "n_steps": self.n_steps,
+        }
 
-def fleet_ranks(trace: Trace, summary: Summary) -> tuple[FleetRank, ...]:
+
+def ranks_of(trace: Trace, summary: Summary) -> tuple[Rank, ...]:
     """What to keep of each device of a trace. ``summary`` is the trace's own."""
     return tuple(_rank(trace, device, summary) for device in summary.devices)
 
 
-def _rank(trace: Trace, device: DeviceSummary, summary: Summary) -> FleetRank:
+def _rank(trace: Trace, device: DeviceSummary, summary: Summary) -> Rank:
     window, gaps = device.window, device.gaps
     known = device.idle_ns is not None
     exposed = _exposed_collectives(trace, device, summary.activity)
     comm_ns = exposed.total_ns if known else 0
     edges = bin_edges(window.start_ns, window.end_ns)
-    return FleetRank(
+    return Rank(
         rank=_number(trace, device.device),
         device=device.device,
         base_time_ns=_base(trace, window.start_ns),
@@ -99,6 +131,10 @@ def _rank(trace: Trace, device: DeviceSummary, summary: Summary) -> FleetRank:
         idle_ns=device.idle_ns,
         gpu_ns=window.length_ns - gaps.total_ns - comm_ns if known else 0,
         comm_ns=comm_ns,
+        busy_ns=device.busy_ns,
+        kernel_busy_ns=device.kernel_busy_ns,
+        comm_busy_ns=device.comm_busy_ns,
+        exposed_comm_ns=device.exposed_comm_ns,
         causes=_causes(device) if known else {},
         longest_gap_ns=gaps.longest_ns if known else 0,
         n_gaps=len(gaps) if known else 0,

@@ -1,17 +1,67 @@
-"""Steps in which the fleet waits for one rank: where all step together, the slowest sets the pace."""
+"""How long each step of a rank took, and in which steps the others wait for one rank.
+
+Where all ranks step together, the slowest sets the pace.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from cbprof.analysis.ranks.rank import FleetRank
+from cbprof.analysis.accounting.intervals import Intervals, sum_by
+from cbprof.analysis.accounting.steps import StepTimes
 from cbprof.trace import NONE, Int64
 
 MOST_STEPS = 10
+
+MOST_GROUPS = 256
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StepProfile:
+    """The own time of each group of ``2 ** shift`` consecutive step numbers.
+
+    Group ``first + i`` holds the steps from ``(first + i) << shift`` on. ``own_ns``: the time from the start of a
+    step's compute to that of the next step's, without the collectives in it that nothing covered; summed over the
+    group, and -1 where none of its steps ran. Groups begin at multiples of their size, so that those of two ranks are
+    the same steps.
+    """
+
+    first: int
+    shift: int
+    own_ns: Int64
+
+    def __len__(self) -> int:
+        return len(self.own_ns)
+
+    def coarser(self, shift: int) -> StepProfile:
+        """The same in groups of ``2 ** shift`` steps, which are at least as large."""
+        if shift == self.shift or not len(self):
+            return self
+        group = np.arange(self.first, self.first + len(self)) >> (shift - self.shift)
+        return _grouped(group[self.own_ns != NONE], self.own_ns[self.own_ns != NONE], shift)
+
+
+def step_profile(steps: StepTimes, exposed: Intervals) -> StepProfile:
+    """``exposed``: when a collective was all that the device ran."""
+    if not len(steps):
+        return StepProfile(0, 0, np.zeros(0, dtype=np.int64))
+    first, last = int(steps.step[0]), int(steps.step[-1])
+    shift = 0
+    while (last >> shift) - (first >> shift) >= MOST_GROUPS:
+        shift += 1
+    own = steps.period_ns - exposed.within(steps.start_ns, steps.start_ns + steps.period_ns)
+    return _grouped(steps.step.astype(np.int64) >> shift, own, shift)
+
+
+def _grouped(group: Int64, own_ns: Int64, shift: int) -> StepProfile:
+    first = int(group.min())
+    size = int(group.max()) - first + 1
+    ran = np.bincount(group - first, minlength=size) > 0
+    return StepProfile(first, shift, np.where(ran, sum_by(group - first, own_ns, size), NONE))
 
 
 class SlowStep(NamedTuple):
@@ -52,13 +102,35 @@ class StepWaits:
     slow: tuple[SlowStep, ...]
     last: tuple[LastRank, ...]
 
+    def to_json(self, whose: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """``whose``: what names each rank."""
+        return {
+            "n_groups": self.n_groups,
+            "steps_each": self.steps_each,
+            "paced_ns": self.paced_ns,
+            "median_ns": self.median_ns,
+            "waited_for": [
+                {**whose[last.row], "n_slowest": last.n_slowest, "alone_ns": last.alone_ns} for last in self.last
+            ],
+            "slowest_steps": [
+                {
+                    "steps": [slow.first, slow.last],
+                    **whose[slow.row],
+                    "own_ns": slow.own_ns,
+                    "median_ns": slow.median_ns,
+                    "alone_ns": slow.alone_ns,
+                }
+                for slow in self.slow
+            ],
+        }
 
-def step_waits(ranks: Sequence[FleetRank]) -> StepWaits | None:
-    """None with fewer than two ranks, or without steps that all of them ran."""
-    if len(ranks) < 2 or not all(len(rank.steps) for rank in ranks):
+
+def step_waits(ranks: Sequence[StepProfile]) -> StepWaits | None:
+    """``ranks``: the steps of each. None with fewer than two ranks, or without steps that all of them ran."""
+    if len(ranks) < 2 or not all(map(len, ranks)):
         return None
-    shift = max(rank.steps.shift for rank in ranks)
-    steps = [rank.steps.coarser(shift) for rank in ranks]
+    shift = max(rank.shift for rank in ranks)
+    steps = [rank.coarser(shift) for rank in ranks]
     first, end = max(each.first for each in steps), min(each.first + len(each) for each in steps)
     if first >= end:
         return None

@@ -14,7 +14,7 @@ from rich.segment import Segment
 from rich.style import Style
 from rich.text import Text
 
-from cbprof.analysis.ranks.report import FleetReport
+from cbprof.analysis.ranks.report import RanksReport
 from cbprof.render.axis import ticks
 from cbprof.render.numbers import percent
 from cbprof.render.theme import STATES
@@ -41,7 +41,7 @@ class Lines:
     each: int
 
 
-def lines(report: FleetReport, most: int) -> Lines:
+def lines(report: RanksReport, most: int) -> Lines:
     each = max(1, ceil(len(report.rows) / most))
     firsts = range(0, len(report.rows), each)
     groups = [report.heat.idle_pct[first : first + each] for first in firsts]
@@ -50,7 +50,7 @@ def lines(report: FleetReport, most: int) -> Lines:
     return Lines(np.array(cells, dtype=np.float32).reshape(len(groups), -1), labels, each)
 
 
-def _label(report: FleetReport, first: int, last: int) -> str:
+def _label(report: RanksReport, first: int, last: int) -> str:
     numbers = [report.rows[row].rank.rank for row in (first, last)]
     names = [str(row if number is None else number) for row, number in zip((first, last), numbers, strict=True)]
     return names[0] if first == last else f"{names[0]}-{names[1]}"
@@ -60,7 +60,7 @@ def _label(report: FleetReport, first: int, last: int) -> str:
 class HeatStrips:
     """For a terminal."""
 
-    report: FleetReport
+    report: RanksReport
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         heat, found = self.report.heat, lines(self.report, MOST_LINES)

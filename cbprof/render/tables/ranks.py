@@ -1,20 +1,30 @@
-"""The tables of a fleet, the same for a terminal and a page."""
+"""The tables of ranks, the same for a terminal and a page, and one row a rank as CSV."""
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Iterator
+from pathlib import Path
 
-from cbprof.analysis.ranks.report import FleetReport, Job
+from cbprof.analysis.ranks.report import Job, RanksReport
 from cbprof.render.numbers import count, duration, percent, ratio
 from cbprof.render.sheet import Sheet
+from cbprof.render.whole_file import write_whole
 from cbprof.render.words.ranks import A_UNIT, in_words, job_name, reasons, whose
 
 MOST_ROWS = 12
 MOST_FAILED = 10
 MOST_LATE, MOST_OFF = 8, 4
+COLUMNS = (
+    *("file", "rank", "device", "reason", "evidence", "mode", "complete", "reliable"),
+    *("start_ns", "end_ns", "base_time_ns", "idle_ns", "idle_pct", "gpu_ns", "comm_ns"),
+    *("busy_ns", "kernel_busy_ns", "comm_busy_ns", "exposed_comm_ns"),
+    *("n_gaps", "longest_gap_ns", "n_steps", "own_ns", "blame_ns"),
+)
 
 
-def ranks_sheet(report: FleetReport, most: int = MOST_ROWS) -> Sheet:
+def ranks_sheet(report: RanksReport, most: int = MOST_ROWS) -> Sheet:
     """The ranks, or if there are too many the most idle of them."""
     rows = [row for row in range(len(report.rows)) if report.rows[row].rank.idle_ns is not None]
     chosen = rows
@@ -30,7 +40,7 @@ def ranks_sheet(report: FleetReport, most: int = MOST_ROWS) -> Sheet:
     )
 
 
-def _rank(report: FleetReport, row: int) -> tuple[str, ...]:
+def _rank(report: RanksReport, row: int) -> tuple[str, ...]:
     rank = report.rows[row].rank
     cause = max(rank.causes, key=rank.causes.__getitem__, default="-")
     own = duration(round(report.own_ns(row)))
@@ -38,7 +48,7 @@ def _rank(report: FleetReport, row: int) -> tuple[str, ...]:
     return whose(report, row), percent(rank.idle_pct), duration(rank.longest_gap_ns), own, alone, in_words(cause)[:28]
 
 
-def slow_sheet(report: FleetReport) -> Sheet:
+def slow_sheet(report: RanksReport) -> Sheet:
     """The slowest ranks and why."""
     rows = [
         (whose(report, slow.row), duration(round(slow.own_ns)), ratio(slow.times), reasons(report, slow))
@@ -47,7 +57,7 @@ def slow_sheet(report: FleetReport) -> Sheet:
     return Sheet(("slowest", "own time", "/ median", "why"), rows)
 
 
-def waits_sheet(report: FleetReport, job: Job) -> Sheet:
+def waits_sheet(report: RanksReport, job: Job) -> Sheet:
     """The steps of a job that one rank holds up."""
     assert job.waits is not None
     rows = [
@@ -63,7 +73,7 @@ def waits_sheet(report: FleetReport, job: Job) -> Sheet:
     return Sheet(("steps", "slowest rank", "takes", "median", "alone"), rows, f"slowest steps of {job_name(job)}")
 
 
-def skew_sheet(report: FleetReport, job: Job) -> Sheet:
+def skew_sheet(report: RanksReport, job: Job) -> Sheet:
     """Who comes late to the collectives of a job, the latest first, and then whose clock is off most."""
     assert job.skew is not None
     skew, ranks = job.skew, range(len(job.rows))
@@ -83,7 +93,7 @@ def skew_sheet(report: FleetReport, job: Job) -> Sheet:
     return Sheet(("rank", "late", "last in", "clock ahead", "drift"), rows, f"collectives of {job_name(job)}")
 
 
-def failed_sheet(report: FleetReport) -> Sheet:
+def failed_sheet(report: RanksReport) -> Sheet:
     """The files without figures."""
     rows = [(file.name, file.reason or "") for file in report.failed[:MOST_FAILED]]
     more = len(report.failed) - len(rows)
@@ -94,10 +104,25 @@ def signed(ns: float) -> str:
     return f"{'-' if ns < 0 else '+'}{duration(round(abs(ns)))}"
 
 
-def job_sheets(report: FleetReport, most_jobs: int) -> Iterator[Sheet]:
+def job_sheets(report: RanksReport, most_jobs: int) -> Iterator[Sheet]:
     """Of the jobs that have something to tell, those with the largest skew first."""
     for job in sorted(report.jobs, key=lambda job: -(job.skew.start_p50_ns if job.skew else 0))[:most_jobs]:
         if job.waits is not None and job.waits.slow:
             yield waits_sheet(report, job)
         if job.skew is not None:
             yield skew_sheet(report, job)
+
+
+def write_ranks_csv(report: RanksReport, path: Path) -> None:
+    """Write the ranks to ``path``, whole or not at all.
+
+    What is unknown is empty; ``blame_ns`` is ``cause=ns;cause=ns``.
+    """
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, COLUMNS, restval="", extrasaction="ignore")
+    writer.writeheader()
+    for rank in report.to_json()["ranks"]:
+        start, end = rank.get("window_ns", ("", ""))
+        blame = ";".join(f"{label}={ns}" for label, ns in (rank.get("blame_ns") or {}).items())
+        writer.writerow(rank | {"start_ns": start, "end_ns": end, "blame_ns": blame})
+    write_whole(path, text.getvalue().encode("utf-8", "replace"), "the table")

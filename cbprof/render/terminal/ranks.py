@@ -6,7 +6,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from cbprof.analysis.ranks.report import FleetReport
+from cbprof.analysis.ranks.report import RanksReport
 from cbprof.render.panel import HEADER, LABEL, plain
 from cbprof.render.picture.ranks_heat import HeatStrips
 from cbprof.render.sheet import Sheet
@@ -18,7 +18,7 @@ MOST_NAME = 30
 WORDS = ("why", "largest cause", "slowest rank")
 
 
-def fleet_terminal(report: FleetReport) -> RenderableType:
+def ranks_terminal(report: RanksReport) -> RenderableType:
     parts: list[RenderableType] = [Text(" ".join(sentences(report)))]
     if report.rows:
         parts += ["", HeatStrips(report), "", _table(ranks_sheet(report))]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from cbprof.analysis.ranks.report import FleetReport
+from cbprof.analysis.ranks.report import RanksReport
 from cbprof.render.axis import ticks
 from cbprof.render.numbers import percent
 from cbprof.render.panel import plain
@@ -26,12 +26,12 @@ UNKNOWN = 255  # of an idle share in half per cents
 ROW_LABELS = 24
 
 
-def write_fleet_page(report: FleetReport, path: Path) -> None:
-    """Write :func:`fleet_html` to ``path``, whole or not at all. Raises :class:`CbprofError` on a disk error."""
-    write_whole(path, fleet_html(report).encode("utf-8"), "the report")
+def write_ranks_page(report: RanksReport, path: Path) -> None:
+    """Write :func:`ranks_html` to ``path``, whole or not at all. Raises :class:`CbprofError` on a disk error."""
+    write_whole(path, ranks_html(report).encode("utf-8"), "the report")
 
 
-def fleet_html(report: FleetReport) -> str:
+def ranks_html(report: RanksReport) -> str:
     """The page as text."""
     said = sentences(report)
     first, others = " ".join(said[:2]), said[2:]
@@ -39,13 +39,13 @@ def fleet_html(report: FleetReport) -> str:
     return page("timeline", "report", "fleet", title=first, content="\n".join(parts))
 
 
-def _gist(report: FleetReport, first: str, others: list[str]) -> str:
+def _gist(report: RanksReport, first: str, others: list[str]) -> str:
     notes = "".join(f'<li class="warning">{as_html(plain(warning))}</li>' for warning in report.warnings)
     said = f'<h1>{as_html(first)}</h1><p>{as_html(" ".join(others))}</p><ul class="notes">{notes}</ul>'
     return f'<header class="gist">{said}</header>'
 
 
-def _heat(report: FleetReport) -> str:
+def _heat(report: RanksReport) -> str:
     """The picture, its axes, and the figures behind it for the pointer."""
     found, heat = lines(report, MOST_LINES), report.heat
     height = min(MOST_PX, max(LEAST_PX, LINE_PX * len(found.labels)))
@@ -86,7 +86,7 @@ def _half_percents(cells: Cells) -> bytes:
     return np.where(np.isnan(cells), UNKNOWN, np.rint(2 * np.nan_to_num(cells))).astype(np.uint8).tobytes()
 
 
-def _sections(report: FleetReport) -> list[str]:
+def _sections(report: RanksReport) -> list[str]:
     jobs = list(job_sheets(report, MOST_JOBS))
     found = [
         ("slowest", "Slowest ranks, and why", [slow_sheet(report)]),

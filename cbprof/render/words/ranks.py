@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from cbprof.analysis.accounting.blame import CAUSES
 from cbprof.analysis.ranks.clocks import Skew
-from cbprof.analysis.ranks.report import FleetReport, Job, Part, SlowRank
+from cbprof.analysis.ranks.report import LONGEST_OWN_TIME, Job, Part, RanksReport, SlowRank
 from cbprof.analysis.ranks.waits import StepWaits
 from cbprof.render.numbers import count, duration, percent, ratio
 from cbprof.render.panel import plain
@@ -17,12 +17,12 @@ A_UNIT = {"step": "a step", "run": "in all"}
 IN_WORDS = {cause.label: words for cause, words in CAUSES.items()}
 
 
-def sentences(report: FleetReport) -> list[str]:
+def sentences(report: RanksReport) -> list[str]:
     """One thing a sentence, the most important first."""
-    return [_files(report), *_idle(report), *_slow(report), *_waits(report), *_skew(report)]
+    return [_files(report), *_idle(report), *_slow(report), *_waits(report), *_slowest(report), *_skew(report)]
 
 
-def whose(report: FleetReport, row: int) -> str:
+def whose(report: RanksReport, row: int) -> str:
     """A rank by its number, with its folder where another has the same, or by its file where both lie in one folder."""
     found = report.rows[row]
     alike = [other for other in report.rows if other.rank.rank == found.rank.rank]
@@ -34,13 +34,13 @@ def whose(report: FleetReport, row: int) -> str:
     return plain(f"{found.label} of {folder.rpartition('/')[2]}")
 
 
-def _files(report: FleetReport) -> str:
+def _files(report: RanksReport) -> str:
     ranks, files, failed = len(report.rows), report.n_files, len(report.failed)
     text = f"{_number(ranks, 'rank')} in {_number(files, 'file')}"
     return f"{text}; {count(failed)} of the files could not be used." if failed else f"{text}."
 
 
-def _idle(report: FleetReport) -> Iterator[str]:
+def _idle(report: RanksReport) -> Iterator[str]:
     known = [index for index, row in enumerate(report.rows) if row.rank.idle_pct is not None]
     if report.idle is None or not known:
         return
@@ -54,7 +54,7 @@ def _idle(report: FleetReport) -> Iterator[str]:
     )
 
 
-def _slow(report: FleetReport) -> Iterator[str]:
+def _slow(report: RanksReport) -> Iterator[str]:
     if report.median_row is None or len(report.rows) < 2:
         return
     if not report.slow:
@@ -69,7 +69,7 @@ def _slow(report: FleetReport) -> Iterator[str]:
         )
 
 
-def reasons(report: FleetReport, slow: SlowRank) -> str:
+def reasons(report: RanksReport, slow: SlowRank) -> str:
     """What a slow rank does more of than the median rank."""
     median_ns = slow.own_ns / slow.times
     more = slow.own_ns - median_ns
@@ -86,11 +86,11 @@ def in_words(label: str) -> str:
     return plain(IN_WORDS.get(label, label))
 
 
-def _own(report: FleetReport, row: int) -> str:
+def _own(report: RanksReport, row: int) -> str:
     return f"{duration(round(report.own_ns(row)))} {A_UNIT[report.unit]}"
 
 
-def _waits(report: FleetReport) -> Iterator[str]:
+def _waits(report: RanksReport) -> Iterator[str]:
     """Of the job that one rank costs most."""
     found = [(job, job.waits) for job in report.jobs if job.waits is not None and job.waits.last]
     if not found:
@@ -112,7 +112,13 @@ def _steps(waits: StepWaits) -> str:
     return "steps" if waits.steps_each == 1 else f"groups of {waits.steps_each} steps"
 
 
-def _skew(report: FleetReport) -> Iterator[str]:
+def _slowest(report: RanksReport) -> Iterator[str]:
+    """What the collectives tell; own times have their sentence already."""
+    if report.slowest is not None and report.slowest.why != LONGEST_OWN_TIME:
+        yield f"The others wait for {whose(report, report.slowest.row)}: {report.slowest.why}."
+
+
+def _skew(report: RanksReport) -> Iterator[str]:
     """Of the job whose ranks are furthest apart."""
     found = [(job, job.skew) for job in report.jobs if job.skew is not None]
     if not found:
@@ -126,19 +132,25 @@ def _skew(report: FleetReport) -> Iterator[str]:
     )
 
 
-def clocks(report: FleetReport, job: Job, skew: Skew) -> str:
+def clocks(report: RanksReport, job: Job, skew: Skew) -> str:
     """How the clocks differ, and how good the correction is."""
     furthest = max(range(len(skew.clocks)), key=lambda index: abs(skew.clocks[index].offset_ns))
     drift = skew.most_drift
+    by = f"By the ends of {_number(skew.n_matched, 'collective')}"
+    if skew.most_offset_ns <= skew.end_p50_ns and not drift:
+        return f"{by}, the clocks agree; the ends are {_ends(skew)}."
     drifted = (
         "their drift cannot be told" if drift is None else f"drift by up to {duration(round(drift * 1e9))} a second"
     )
     return (
-        f"By the ends of {count(skew.n_matched)} collectives, clocks differ by up to "
+        f"{by}, clocks differ by up to "
         f"{duration(round(skew.most_offset_ns))} ({whose(report, job.rows[furthest])}) and {drifted}; "
-        "with that taken off, the ends agree within "
-        f"{duration(skew.end_p50_ns)} in the median."
+        f"with that taken off, the ends are {_ends(skew)}."
     )
+
+
+def _ends(skew: Skew) -> str:
+    return f"{duration(skew.end_p50_ns)} apart in the median, {duration(skew.end_max_ns)} at most"
 
 
 def job_name(job: Job) -> str:
