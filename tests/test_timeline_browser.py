@@ -14,6 +14,8 @@ from cbprof.analysis.summary import summarize
 from cbprof.formats import load
 from cbprof.render.picture.scene import scene
 from cbprof.render.theme import STATES
+from cbprof.render.web import page as page_module
+from cbprof.render.web import viewer_coarse, viewer_data
 from cbprof.render.web.page import page as html_page
 from cbprof.render.web.page import timeline_content
 from cbprof.render.web.timeline import timeline_html
@@ -377,6 +379,19 @@ def test_a_run_too_long_for_all_its_spans_is_as_green_and_opens_on_single_spans(
     page.keyboard.type("1500")
     page.keyboard.press("Enter")
     assert "holds only the steps" in page.locator("#message").inner_text()
+
+
+def test_the_page_heeds_another_order_of_the_states(monkeypatch: pytest.MonkeyPatch, show: Open) -> None:
+    usual = show(steady_trace(100)).evaluate("cbprof.setView(0, 1e15), [cbprof.shares(), cbprof.blame()]")
+    for module in (page_module, viewer_coarse, viewer_data):
+        monkeypatch.setattr(module, "STATES", dict(reversed(STATES.items())))
+    page = show(steady_trace(100))
+    assert page.locator(".shares thead th").all_inner_texts()[:4] == ["neither", "CPU only", "GPU only", "overlap"]
+    assert green(page, "overview") == pytest.approx(100 * 690 / 999.5, abs=0.3)
+    assert printed(page, 2) == pytest.approx(100 * 690 / 999.5, abs=0.05)
+    assert page.evaluate("cbprof.setView(0, 1e15), [cbprof.shares(), cbprof.blame()]") == usual
+    assert active(page) == pytest.approx(100 * 690 / 999.5)
+    assert "duration\t6.700 ms" in hover(show(steady_trace(3)), "GPU only", 5 * MS)
 
 
 ONE = [(0, Kind.GPU_COMPUTE, "compute", 0, 5 * MS, -1)]

@@ -1,5 +1,5 @@
-// A run too long to hold every span: exact coverage in bins, as `cbprof/render/viewer_coarse.py` ships it, and stretches
-// in which every span is known.
+// A run too long to hold every span: exact coverage in bins, as `cbprof/render/web/viewer_coarse.py` ships it, and
+// stretches in which every span is known.
 
 import { unpack } from "./columns.js";
 import { lastAtOrBefore } from "./geometry.js";

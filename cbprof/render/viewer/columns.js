@@ -1,4 +1,4 @@
-// Columns of integers, unpacked from the page's text. `cbprof/render/columns.py` is the other half: differences
+// Columns of integers, unpacked from the page's text. `cbprof/render/web/columns.py` is the other half: differences
 // (if `delta`), zigzag, byte planes, deflate, base64. Here the steps are undone from last to first.
 
 export async function inflate(base64) {

@@ -1,6 +1,6 @@
-// The one geometry of the viewer, the same as `cbprof/render/coverage.py`: how much of a pixel column is covered is a
-// difference of two running sums, found by binary search. It is exact at every zoom and costs the same at every zoom;
-// bars that are thinner than a pixel, drawn one by one, would show a lane full that is half empty.
+// The one geometry of the viewer, the same as `cbprof/render/picture/coverage.py`: how much of a pixel column is covered
+// is a difference of two running sums, found by binary search. It is exact at every zoom and costs the same at every
+// zoom; bars that are thinner than a pixel, drawn one by one, would show a lane full that is half empty.
 
 /** Index of the last element of `sorted` that is <= `t`, or -1; the search starts at `low`. */
 export function lastAtOrBefore(sorted, t, low = 0) {

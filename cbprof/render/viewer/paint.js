@@ -52,7 +52,7 @@ export class Inks {
 
   /** What to fill with. Solid is the GPU at work; hatched or dotted is somebody waiting. */
   fill(ctx, style, scale) {
-    const pattern = { cpu_only: "hatch", neither: "dots" }[style.state] ?? style.pattern;
+    const { pattern } = style;
     const color = this.color(style);
     if (!pattern) return color;
     const key = `${pattern} ${color} ${scale}`;
@@ -176,7 +176,7 @@ export function paintLabel(surface, inks, style, left, right, middle, texts, { c
   if (!text) return;
   ctx.textAlign = "left";
   const waiting = style.pattern === "wait";
-  if (style.pattern || style.state === "cpu_only" || style.state === "neither") {
+  if (style.pattern) {
     ctx.strokeStyle = waiting ? inks.css("wait") : inks.color(style);
     ctx.lineWidth = 3 * surface.scale;
     ctx.lineJoin = "round";

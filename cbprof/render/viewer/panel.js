@@ -134,8 +134,8 @@ export class Panel {
     if (!known && !device.coarse) return null;
     const length = known ? ends[i] - starts[i] : 0;
     if (length >= pixel && layers[codes[i]]) {
-      const { name, style } = layers[codes[i]];
-      const active = codes[i] < 2 ? "GPU active" : "GPU idle";
+      const { name, gpu, style } = layers[codes[i]];
+      const active = gpu ? "GPU active" : "GPU idle";
       return [["", style.state && !device.hostKnown ? active : name], ["start", momentText(starts[i])], ["duration", durationText(length)]];
     }
     const drawn = device.layers(t - pixel / 2, t + pixel / 2, byBlame);
@@ -148,7 +148,9 @@ export class Panel {
 /** Where too little is known of the host, only whether the device was active is. */
 function fillShares(cells, device, [start, end], byBlame) {
   const shares = device.shares(start, end, byBlame);
-  const active = shares.overlap === null ? null : shares.overlap + shares.gpu_only;
+  const { layers } = device.partition(byBlame);
+  const active = layers.filter(({ gpu }) => gpu).map(({ key }) => shares[key]);
+  const sum = active.includes(null) ? null : active.reduce((a, b) => a + b, 0);
   const said = ({ key, style }) => (style.state && !device.hostKnown ? "unknown" : shareText(shares[key]));
-  [...device.partition(byBlame).layers.map(said), shareText(active)].forEach((text, i) => (cells[i].textContent = text));
+  [...layers.map(said), shareText(sum)].forEach((text, i) => (cells[i].textContent = text));
 }

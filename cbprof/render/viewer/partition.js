@@ -4,9 +4,9 @@ import { unpackAll } from "./columns.js";
 import { Track } from "./geometry.js";
 
 /** What a class of the partition by state is called, and how it is drawn. */
-export function classOf({ key, label }, untraced) {
-  const idleHost = key === "gpu_only" || key === "neither"; // as it also seems where no record tells
-  return { key, name: untraced && idleHost ? `${label} or untraced` : label, style: { state: key } };
+export function classOf({ key, label, gpu, cpu, pattern }, untraced) {
+  const name = untraced && !cpu ? `${label} or untraced` : label; // a host of which no record tells seems idle
+  return { key, name, gpu, style: { state: key, pattern } };
 }
 
 /** Time divided into pieces, each of one class: piece i is [starts[i], ends[i]). */
@@ -46,10 +46,13 @@ export class Device {
   /** The states in which the GPU is active, and the causes of its gaps in place of the others. */
   #blamed(causes, pieces) {
     const { starts, codes, layers } = this.byState;
-    const active = layers.slice(0, 2).map(({ key, name, style }) => ({ key, name, style }));
+    const active = layers.filter(({ gpu }) => gpu);
     const classes = causes.map(({ label, color }, i) => ({ key: `cause ${i}`, name: label, style: { color, pattern: "gap" } }));
     const all = [];
-    for (let i = 0; i < starts.length; i++) if (codes[i] < active.length) all.push([starts[i], codes[i]]);
+    for (let i = 0; i < starts.length; i++) {
+      const code = active.indexOf(layers[codes[i]]);
+      if (code >= 0) all.push([starts[i], code]);
+    }
     for (let i = 0; i < pieces.start.length; i++) all.push([pieces.start[i], active.length + pieces.cause[i]]);
     all.sort(([a], [b]) => a - b);
     const column = (at) => Float64Array.from(all, (piece) => piece[at]);

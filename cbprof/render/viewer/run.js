@@ -6,9 +6,6 @@ import { unpackAll } from "./columns.js";
 import { Track, lastAtOrBefore } from "./geometry.js";
 import { Device } from "./partition.js";
 
-// `kind` of a span, as in cbprof.trace.Kind.
-const KIND = { CPU_WAIT: 1, GPU_COMPUTE: 4, GPU_H2D: 5, GPU_D2H: 6 };
-
 /** What is drawn at one height: its spans, sorted by start, and a layer of exact coverage per colour. */
 class Row {
   constructor(run, indices) {
@@ -18,7 +15,7 @@ class Row {
     this.ends = new Float64Array(indices.map((i) => run.endOf(i)));
     const groups = new Map();
     for (const i of indices) {
-      const key = 2 * run.spans.name[i] + (run.spans.kind[i] === KIND.CPU_WAIT);
+      const key = 2 * run.spans.name[i] + run.isWait(i);
       if (!groups.has(key)) groups.set(key, { name: run.nameOf(i), style: run.styleOf(i), spans: [] });
       groups.get(key).spans.push(i);
     }
@@ -50,14 +47,14 @@ class Row {
 }
 
 export class Run {
-  /** Unpack one run of the page's document. */
-  static async from(json, classes) {
+  /** Unpack one run of the page's document; `states` and `kinds` are the page's. */
+  static async from(json, { states, kinds }) {
     const run = new Run();
-    Object.assign(run, json);
+    Object.assign(run, json, { kinds });
     [run.spans, run.steps] = await Promise.all([unpackAll(json.spans), unpackAll(json.steps)]);
-    run.coarse = json.coarse && (await Coarse.from(json.coarse, classes));
+    run.coarse = json.coarse && (await Coarse.from(json.coarse, states));
     run.lanes = run.#lanes(json.lanes);
-    run.devices = await Promise.all(json.devices.map((device, index) => Device.from(run, index, device, classes)));
+    run.devices = await Promise.all(json.devices.map((device, index) => Device.from(run, index, device, states)));
     run.stepOrder = [...run.steps.step.keys()].sort((a, b) => run.steps.start[a] - run.steps.start[b]);
     run.stepStarts = new Float64Array(run.stepOrder.map((position) => run.steps.start[position]));
     run.flows = run.#flows();
@@ -72,9 +69,13 @@ export class Run {
     return this.names[this.spans.name[i]];
   }
 
+  isWait(i) {
+    return this.spans.kind[i] === this.kinds.wait;
+  }
+
   styleOf(i) {
     const color = this.colors[this.spans.name[i]];
-    return { color, pattern: this.spans.kind[i] === KIND.CPU_WAIT ? "wait" : null };
+    return { color, pattern: this.isWait(i) ? "wait" : null };
   }
 
   /** Whether every span between `start` and `end` is in the page. */
@@ -117,20 +118,19 @@ export class Run {
     return this.spans.step[i] >= 0 ? [`\u2068${name}\u2069 ${this.spans.step[i]}`, name] : [name];
   }
 
-  /** Per device and step the work that follows from each other: H2D, compute, D2H. */
+  /** Per device and step the spans that wait for each other, in the order of `kinds.chain`: H2D, compute, D2H. */
   #flows() {
-    const place = new Map([[KIND.GPU_H2D, "h2d"], [KIND.GPU_COMPUTE, "compute"], [KIND.GPU_D2H, "d2h"]]);
     const flows = new Map();
     for (const { device, rows } of this.lanes) {
       if (!flows.has(device)) flows.set(device, new Map());
       const ofStep = flows.get(device);
       for (const row of rows) {
         for (const span of row.indices) {
-          const name = place.get(this.spans.kind[span]);
+          const place = this.kinds.chain.indexOf(this.spans.kind[span]);
           const step = this.spans.step[span];
-          if (name === undefined || step < 0) continue;
-          if (!ofStep.has(step)) ofStep.set(step, {});
-          ofStep.get(step)[name] = { span, row };
+          if (place < 0 || step < 0) continue;
+          if (!ofStep.has(step)) ofStep.set(step, []);
+          ofStep.get(step)[place] = { span, row };
         }
       }
     }
@@ -140,7 +140,7 @@ export class Run {
   /** The device span of the same step that waits for device span `i`, as `{span, row}`; undefined where there is none. */
   after(device, i) {
     const flow = this.flows.get(device)?.get(this.spans.step[i]);
-    if (flow?.h2d?.span === i) return flow.compute;
-    return flow?.compute?.span === i ? flow.d2h : undefined;
+    const place = flow?.findIndex((each) => each?.span === i) ?? -1;
+    return place >= 0 ? flow[place + 1] : undefined;
   }
 }

@@ -26,7 +26,7 @@ export class Viewer {
   }
 
   async load(page, parent) {
-    this.runs = await Promise.all(page.runs.map((run) => Run.from(run, page.states)));
+    this.runs = await Promise.all(page.runs.map((run) => Run.from(run, page)));
     this.length = Math.max(1, ...this.runs.map((run) => run.length));
     this.panels = this.runs.map((run) => new Panel(this, run, parent));
     const [start, end] = this.runs[0].firstView;

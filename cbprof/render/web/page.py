@@ -13,8 +13,7 @@ from cbprof.render.picture.scene import Scene
 from cbprof.render.theme import STATES
 from cbprof.render.web.bundle import bundle, viewer_file
 from cbprof.render.web.viewer_coarse import MOST_SPANS
-from cbprof.render.web.viewer_data import run_document
-from cbprof.trace import BATCH_PHASES
+from cbprof.render.web.viewer_data import enums, run_document
 
 
 def page(*parts: str, title: str, content: str) -> str:
@@ -47,8 +46,7 @@ def timeline_content(
     document = {
         "title": title,
         "embedded": embedded,
-        "states": [{"key": key, "label": style.label} for key, style in STATES.items()],
-        "phases": list(BATCH_PHASES),
+        **enums(),
         "runs": [run_document(each, most_spans=most_spans, opening_ns=opening) for each in scenes],
     }
     return viewer_file("timeline.html") + data_element("data", document)

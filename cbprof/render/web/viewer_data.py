@@ -14,11 +14,28 @@ from cbprof.analysis.accounting.states import States
 from cbprof.analysis.accounting.window import Window
 from cbprof.render.phase_colors import phase_colors
 from cbprof.render.picture.scene import Scene, StepBounds, lane_order
+from cbprof.render.theme import STATES
 from cbprof.render.web.columns import PackedColumn, pack
-from cbprof.render.web.viewer_coarse import MOST_SPANS, Stretches, coarse_document, stretches
-from cbprof.trace import NONE, Int64, Trace
+from cbprof.render.web.viewer_coarse import MOST_SPANS, Stretches, coarse_document, state_pieces, stretches
+from cbprof.trace import BATCH_PHASES, NONE, Int64, Kind, Trace
 
 MOST_CAUSES = 7  # that have a colour of their own
+PATTERNS = {"cpu_only": "hatch", "neither": "dots"}  # of the states in which the GPU waits, for eyes without colour
+
+
+def enums() -> dict[str, Any]:
+    """What the numbers in the columns of a run mean: the scripts hold no number of an enum and no name of a state.
+
+    ``states``: by number; ``gpu`` and ``cpu`` say who is active. ``kinds``: the number of a blocking wait, and the
+    kinds of one step on a device in the order in which they wait for each other. ``phases``: of a batch, by number.
+    """
+    states = [
+        {"key": key, "label": style.label, "pattern": PATTERNS.get(key)}
+        | {"gpu": key in ("overlap", "gpu_only"), "cpu": key in ("overlap", "cpu_only")}
+        for key, style in STATES.items()
+    ]
+    chain = [int(kind) for kind in (Kind.GPU_H2D, Kind.GPU_COMPUTE, Kind.GPU_D2H)]
+    return {"states": states, "phases": list(BATCH_PHASES), "kinds": {"wait": int(Kind.CPU_WAIT), "chain": chain}}
 
 
 def run_document(scene: Scene, *, most_spans: int = MOST_SPANS, opening_ns: int | None = None) -> dict[str, Any]:
@@ -87,7 +104,7 @@ def _packed_states(found: States, where: Stretches | None) -> dict[str, PackedCo
 
     Of a long run only the stretches ``where``: what follows each is in a state of its own, about which nothing is said.
     """
-    pieces = [found.overlap, found.gpu_only, found.cpu_only, found.neither]
+    pieces = state_pieces(found)
     if where is not None:
         within = Intervals(where.start, where.end)
         pieces = [piece.intersect(within) for piece in pieces]
