@@ -5,6 +5,8 @@ A copy is damaged in one to eight places: bits flipped, bytes cut out, doubled, 
 to. It must load, or be refused in one line; the report of what loads must be valid JSON.
 
     scripts/fuzz_import.py FOLDER_OR_FILES... --count 10000 --seed 1
+
+Ends with how many copies of each format (a row of ``cbprof.formats.importers.IMPORTERS``) came out how.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from cbprof.analysis.report import to_json
 from cbprof.analysis.summary import summarize
 from cbprof.errors import CbprofError
 from cbprof.formats import load
+from cbprof.formats.importers import importer_of
 
 SPICES = (*b'{ } [ ] " , : \\ \\u - e999 NaN null 1e308 "ph":'.split(), b"\0", b"\xff")
 SLOW_S = 60
@@ -66,6 +69,14 @@ def attempt(path: Path) -> str:
     return "whole" if trace.complete else "in part"
 
 
+def _importer(path: Path) -> str | None:
+    """The format that a file is of; None where it is no trace."""
+    try:
+        return importer_of(path).name
+    except CbprofError:
+        return None
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("sources", type=Path, nargs="+", help="traces, or folders of them")
@@ -79,8 +90,8 @@ def main() -> None:
     for file in files:
         data = file.read_bytes()
         data = gzip.decompress(data) if data.startswith(b"\x1f\x8b") else data
-        if len(data) <= options.largest:
-            samples.append((file.name, data))
+        if len(data) <= options.largest and (importer := _importer(file)):
+            samples.append((importer, file.name, data))
     if not samples:
         sys.exit("no file is small enough: raise --largest")
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
@@ -89,17 +100,18 @@ def main() -> None:
         path = Path(folder) / "damaged"
         for number in range(options.seed, options.seed + options.count):
             random_ = random.Random(number)
-            name, data = random_.choice(samples)
+            importer, name, data = random_.choice(samples)
             copy = damaged(data, random_)
             path.write_bytes(gzip.compress(copy, 1) if random_.random() < 0.2 else copy)
             faulthandler.dump_traceback_later(SLOW_S, exit=True)
             try:
-                ended[attempt(path)] += 1
+                ended[f"{importer}: {attempt(path)}"] += 1
             except BaseException:
                 print(f"number {number}, from {name}: run again with --seed {number} --count 1", file=sys.stderr)
                 raise
     faulthandler.cancel_dump_traceback_later()
-    print(dict(ended))
+    for how, number in sorted(ended.items()):
+        print(f"{number:7,}  {how}")
 
 
 if __name__ == "__main__":

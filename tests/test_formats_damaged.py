@@ -166,7 +166,7 @@ def test_a_file_that_grows_beyond_the_limit_is_refused(
         (b" \n", "is empty"),
         (gzip.compress(b"", mtime=0), "is empty"),
         (b"\x1f\x8b", "before its first whole event"),
-        (b"\x7fELF\x02", "starts with '\\x7f'"),
+        (b"\x7fEL\x02", "starts with '\\x7f'"),
         (b"\xff\xfe{", "not a trace"),
         (b"step,start\n1,2\n", "starts with 's'"),
         (b"{", "before its first whole event"),

@@ -11,9 +11,7 @@ from typing import Any
 
 from cbprof.errors import CbprofError, DataError, UsageError
 from cbprof.fleet.secrets import one_line, shown
-
-SUFFIXES = (".json", ".json.gz", ".sqlite")
-"""How a file in a folder must end to be taken for a trace."""
+from cbprof.formats.importers import SUFFIXES
 
 DATASET = ".parquet"
 """A folder of this ending holds tables, not traces."""

@@ -1,19 +1,25 @@
-"""The one entry for files of any kind: what a file is shows in its content, never in its name."""
+"""The one entry for files of any kind: what a file is shows in its content, never in its name.
+
+:data:`IMPORTERS` is the table of formats. A new one is a folder beside this file and a row there; folders of traces,
+the commands, the fuzzer and the contract test (``tests/test_importers.py``) all go by the table.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from cbprof.errors import DataError
 from cbprof.formats.bytes.content import read_content
+from cbprof.formats.bytes.foreign import SQLITE_MAGIC, refuse_foreign
 from cbprof.formats.bytes.stream import ByteStream, Progress
 from cbprof.formats.cache import through_cache
 from cbprof.formats.chrome import read as chrome_read
-from cbprof.formats.chrome import syntax as chrome_json
+from cbprof.formats.chrome import syntax as chrome_syntax
 from cbprof.formats.nsys import read as nsys
-from cbprof.formats.nsys.database import SQLITE_MAGIC
 from cbprof.formats.steps.marks import with_steps
 from cbprof.formats.steps.search import with_searched_steps
 from cbprof.trace import Trace
@@ -22,8 +28,67 @@ from cbprof.trace import Trace
 _OURS = re.compile(rb'"cbprof(?:_end)?"\s*:|"producer"\s*:\s*"cbprof |"cat"\s*:\s*"[cg]pu\.[a-z0-9]+"')
 
 
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """``alone``: no second process helps with a large file. ``progress``: is told how far the file is read."""
+
+    alone: bool = False
+    progress: Progress | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Importer:
+    """A format of files.
+
+    ``suffixes``: how the names of such files end; in a folder of traces only these are looked at. ``recognises``: by
+    the first bytes of the content, inflated where it is gzip. ``load`` raises DataError, in one line, where the file
+    cannot be read.
+    """
+
+    name: str
+    suffixes: tuple[str, ...]
+    recognises: Callable[[bytes], bool]
+    load: Callable[[Path, ReadOptions], Trace]
+
+
+def _load_kineto(path: Path, options: ReadOptions) -> Trace:
+    from cbprof.formats.kineto import read as kineto  # needs msgspec, which recording a run does not
+
+    try:
+        return _with_any_steps(kineto.load(path, alone=options.alone, progress=options.progress))
+    except kineto.NativeTraceError:
+        return _load_native(path, options)
+
+
+def _load_native(path: Path, _: ReadOptions) -> Trace:
+    try:
+        return chrome_read.to_trace(chrome_syntax.parse(read_content(path), path), path)
+    except RecursionError:
+        raise DataError(f"{path}: not a trace: its JSON is nested too deeply") from None
+
+
+def _load_nsys(path: Path, _: ReadOptions) -> Trace:
+    return _with_any_steps(nsys.load(path))
+
+
+def _with_any_steps(trace: Trace) -> Trace:
+    """A profiler's trace with its steps, by annotations or searched for."""
+    return with_searched_steps(with_steps(trace))
+
+
+IMPORTERS = (
+    Importer("Nsight Systems", (".sqlite",), lambda head: head.startswith(SQLITE_MAGIC), _load_nsys),
+    Importer("cbprof", (".json", ".json.gz"), lambda head: _OURS.search(head) is not None, _load_native),
+    Importer("Chrome trace, such as torch.profiler's", (".json", ".json.gz"), lambda _: True, _load_kineto),
+)
+"""The formats, in the order in which they are asked. The last takes whatever the others do not."""
+
+SUFFIXES = tuple(dict.fromkeys(suffix for importer in IMPORTERS for suffix in importer.suffixes))
+"""How the name of a file in a folder must end to be taken for a trace."""
+
+
 def load(path: str | Path, *, alone: bool = False, cached: bool = True, progress: Progress | None = None) -> Trace:
-    """Read a trace file of cbprof, torch.profiler (Kineto) or Nsight Systems, or another tool's Chrome trace.
+    """Read a trace file of any format in :data:`IMPORTERS`.
 
     Gzip or not, whole, cut, or still being written (``.part``). Raises :class:`DataError`, in one line, where it is
     missing, unreadable, or not a trace that can be read. ``alone``: no second process helps with a large file; for
@@ -33,8 +98,20 @@ def load(path: str | Path, *, alone: bool = False, cached: bool = True, progress
     path = Path(path)
     if _is_pipe(path):
         raise DataError(f"{path}: is a pipe, and a trace is read more than once; write it to a file first")
-    read = partial(_load, path, alone=alone, progress=progress)
+    read = partial(_load, path, ReadOptions(alone, progress))
     return through_cache(path, read) if cached else read()
+
+
+def importer_of(path: Path) -> Importer:
+    """The format of a file. Raises DataError where it cannot be opened, or is something known that is no trace."""
+    with ByteStream(path) as stream:
+        head = stream.peek()
+    refuse_foreign(path, head, packed=not stream.is_plain)
+    return next(each for each in IMPORTERS if each.recognises(head))
+
+
+def _load(path: Path, options: ReadOptions) -> Trace:
+    return importer_of(path).load(path, options)
 
 
 def _is_pipe(path: Path) -> bool:
@@ -42,28 +119,3 @@ def _is_pipe(path: Path) -> bool:
         return path.is_fifo()
     except OSError:  # the name is too long, say: whoever opens it will tell
         return False
-
-
-def _load(path: Path, *, alone: bool, progress: Progress | None) -> Trace:
-    if nsys.recognises(path):
-        return with_searched_steps(with_steps(nsys.load(path)))
-    with ByteStream(path) as stream:
-        head = stream.peek()
-        if head.startswith(SQLITE_MAGIC):
-            raise DataError(f"{path}: an SQLite database inside gzip; unpack it with `gunzip` first")
-    if not _OURS.search(head):
-        from cbprof.formats.kineto import read as kineto  # needs msgspec, which recording a run does not
-
-        try:
-            return with_searched_steps(with_steps(kineto.load(path, alone=alone, progress=progress)))
-        except kineto.NativeTraceError:
-            pass
-    return _load_native(path)
-
-
-def _load_native(path: Path) -> Trace:
-    try:
-        document = chrome_json.parse(read_content(path), path)
-        return chrome_read.to_trace(document, path)
-    except RecursionError:
-        raise DataError(f"{path}: not a trace: its JSON is nested too deeply") from None

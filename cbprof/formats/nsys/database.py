@@ -20,8 +20,6 @@ import numpy as np
 from cbprof.errors import DataError
 from cbprof.trace import NONE, Int64
 
-SQLITE_MAGIC = b"SQLite format 3\0"
-
 ABSENT = -(1 << 62)
 """Stands for a value that is not there or is no integer. Times are smaller: 2^62 ns are 146 years."""
 

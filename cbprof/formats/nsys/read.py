@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,9 +10,8 @@ from typing import Any
 import numpy as np
 
 from cbprof.errors import DataError
-from cbprof.formats.bytes.content import GZIP_MAGIC
 from cbprof.formats.columns import Block, Index, assemble
-from cbprof.formats.nsys.database import SQLITE_MAGIC, Database
+from cbprof.formats.nsys.database import Database
 from cbprof.formats.nsys.identity import Lanes, links, name_processes, number_gpus, place_graphs
 from cbprof.formats.nsys.rows import ACTIVITY, RANGES, Findings, Rows, device_rows, host_rows, range_rows
 from cbprof.trace import Trace
@@ -25,32 +23,6 @@ _META_TABLES = ("META_DATA_EXPORT", "EXPORT_META_DATA")
 _LOSS = re.compile(r"not all|dropped|\blost\b|overflow|incomplete", re.IGNORECASE)
 _OF_THE_GPU = re.compile(r"cuda|cupti|gpu|kernel|nvtx", re.IGNORECASE)
 _MOST_MESSAGES = 3
-
-
-def recognises(path: Path) -> bool:
-    """Whether a file is an SQLite database. False where it cannot be opened at all.
-
-    Raises :class:`DataError`, with the command to type, where it is a report that was not exported: those are
-    containers of several kinds, told by their name.
-    """
-    try:
-        with path.open("rb") as file:
-            head = file.read(len(SQLITE_MAGIC))
-    except OSError:
-        return False
-    if path.suffix in {".nsys-rep", ".qdrep", ".qdstrm"} and not head.startswith(
-        (SQLITE_MAGIC, GZIP_MAGIC, b"{", b"[")
-    ):
-        raise DataError(
-            f"{path}: a report of Nsight Systems, which only its own tools can open; run {_how_to_export(path)}"
-        )
-    return head == SQLITE_MAGIC
-
-
-def _how_to_export(path: Path) -> str:
-    report = path.with_suffix(".nsys-rep") if path.suffix == ".qdstrm" else path
-    export = f"`nsys export --type sqlite --output {_typed(path.with_suffix('.sqlite'))} {_typed(report)}`"
-    return f"`QdstrmImporter -i {_typed(path)}`, then {export}" if path.suffix == ".qdstrm" else export
 
 
 def load(path: Path) -> Trace:
@@ -162,8 +134,3 @@ def _note_missing(database: Database, found: Findings) -> None:
         found.warnings.append("the export holds no work of a GPU; record with `nsys profile --trace=cuda,nvtx`")
     elif f"{ACTIVITY}RUNTIME" not in tables:
         found.warnings.append("the export holds no CUDA calls: what launched the GPU's work is unknown")
-
-
-def _typed(path: Path) -> str:
-    """A path as one types it in a shell."""
-    return shlex.quote(str(path))
