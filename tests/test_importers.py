@@ -145,4 +145,4 @@ def test_what_holds_a_trace_says_what_it_is_and_what_to_type(
 
 def test_the_last_row_takes_the_rest() -> None:
     assert IMPORTERS[-1].recognises(b"anything")
-    assert SUFFIXES == (".sqlite", ".json", ".json.gz")
+    assert SUFFIXES == (".json", ".json.gz", ".sqlite")

@@ -83,7 +83,7 @@ IMPORTERS = (
 )
 """The formats, in the order in which they are asked. The last takes whatever the others do not."""
 
-SUFFIXES = tuple(dict.fromkeys(suffix for importer in IMPORTERS for suffix in importer.suffixes))
+SUFFIXES = tuple(sorted({suffix for importer in IMPORTERS for suffix in importer.suffixes}))
 """How the name of a file in a folder must end to be taken for a trace."""
 
 
