@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from cbprof.meta import NOTHING_SAID, Evidence, Meta
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -131,7 +133,7 @@ class Trace:
     lanes: tuple[Lane, ...]
     steps: StepTable
     requests: RequestTable
-    meta: Mapping[str, Any] = field(default_factory=dict)
+    meta: Meta
     extra: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -168,13 +170,12 @@ class Trace:
     @property
     def mode(self) -> str | None:
         """``sync``, ``async`` or None where the file does not say."""
-        mode = self.meta.get("mode")
-        return mode if isinstance(mode, str) else None
+        return self.meta.mode
 
     @property
-    def evidence(self) -> str:
-        """The level of evidence: ``cuda_events``, ``cupti``, ``emulated`` or ``predicted``."""
-        return str(self.meta.get("evidence", "cuda_events"))
+    def evidence(self) -> Evidence:
+        """How the activity of the device was measured."""
+        return self.meta.evidence
 
     @property
     def is_profile(self) -> bool:
@@ -184,7 +185,7 @@ class Trace:
     @property
     def complete(self) -> bool:
         """False where the run was cut short or the file was truncated."""
-        return bool(self.meta.get("complete", False))
+        return self.meta.complete
 
     def name_of(self, index: int) -> str:
         return str(self.names[self.name_id[index]])
@@ -317,8 +318,8 @@ class TraceBuilder:
     def request(self, event: RequestEvent, request: int, time_ns: int) -> None:
         self._requests.append((time_ns, request, int(event)))
 
-    def build(self, meta: Mapping[str, Any] | None = None) -> Trace:
-        """The trace so far. The builder can go on."""
+    def build(self, meta: Meta = NOTHING_SAID) -> Trace:
+        """The trace so far, with its facts. The builder can go on."""
         start = np.array(self._start, dtype=np.int64)
         dur = np.array(self._dur, dtype=np.int64)
         order = np.lexsort((-dur, start))
@@ -345,6 +346,6 @@ class TraceBuilder:
                 phase=steps[:, 4].astype(np.int8),
             ),
             requests=RequestTable(time_ns=requests[:, 0], request=requests[:, 1], event=requests[:, 2].astype(np.int8)),
-            meta=dict(meta or {}),
+            meta=meta,
             extra={position[index]: args for index, args in self._extra.items()},
         )

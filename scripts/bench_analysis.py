@@ -20,6 +20,7 @@ import numpy as np
 
 from cbprof.analysis.summary import summarize
 from cbprof.formats import load, save
+from cbprof.meta import Meta
 from cbprof.trace import Kind, Lane, RequestTable, StepTable, Trace
 
 TARGET_S, TARGET_GB = 2.0, 1.5
@@ -97,7 +98,7 @@ def generated(spans: int, seed: int = 0) -> Trace:
             phase=np.ones(steps, dtype=np.int8),
         ),
         requests=RequestTable(none, none, np.zeros(0, dtype=np.int8)),
-        meta={"mode": "async", "evidence": "emulated", "complete": True, "tokens": 32 * steps},
+        meta=Meta(evidence="emulated", mode="async", tokens=32 * steps),
     )
 
 

@@ -127,10 +127,10 @@ def measure(
         "GPU idle, %": lambda s, t, o: f"{s.devices[0].idle_pct:.4f}",
         "GPU active, %": lambda s, t, o: f"{100 - s.devices[0].idle_pct:.4f}",
         "wall / floor": lambda s, t, o: f"{_wall(s) / floor_s:.4f}",
-        "tokens/s": lambda s, t, o: f"{t.meta['tokens'] / _wall(s):,.0f}",
+        "tokens/s": lambda s, t, o: f"{t.meta.tokens or 0 / _wall(s):,.0f}",
         "steps": lambda s, t, o: f"{counted(t).sum():,}",
         "host work a step, us": lambda s, t, o: f"{host_us(s, counted(t).sum()):.0f}",
-        "clock error, us": lambda s, t, o: f"{t.meta['clock_error_ns'] / 1e3:.1f}",
+        "clock error, us": lambda s, t, o: f"{(t.meta.clock_error_ns or 0) / 1e3:.1f}",
     }
     for label, cell in rows.items():
         table.add_row(label, *(cell(summaries[mode], traces[mode], outcomes[mode]) for mode in modes))
@@ -168,7 +168,7 @@ def floor(trace: Trace, engine: Engine, bandwidth: float) -> float:
 
 def counted(trace: Trace) -> NDArray[np.bool_]:
     """Which rows of the step table are steps that ran without a profiler."""
-    first, last = trace.meta.get("cupti", {}).get("steps", (0, 0))
+    first, last = window.steps if (window := trace.meta.cupti) and window.steps else (0, 0)
     return (trace.steps.step < first) | (trace.steps.step >= last)
 
 

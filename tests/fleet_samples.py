@@ -19,6 +19,7 @@ from cbprof.analysis.ranks.rank import ranks_of
 from cbprof.analysis.ranks.report import ExaminedFile, RanksReport, compare_ranks
 from cbprof.analysis.summary import summarize
 from cbprof.formats import load, save
+from cbprof.meta import Meta
 from cbprof.trace import Kind, Lane, TraceBuilder
 
 US = 1000
@@ -123,7 +124,7 @@ def native_rank(folder: Path, rank: int, pace: Pace, steps: Sequence[Step], worl
         "reliable": True,
         "mode": "sync",
     }
-    return save(builder.build(meta), folder / f"trace.rank{rank:05d}.json{'.gz' if gz else ''}")
+    return save(builder.build(Meta.parse(meta)), folder / f"trace.rank{rank:05d}.json{'.gz' if gz else ''}")
 
 
 def write_fleet(folder: Path, paces: Sequence[Pace], steps: int = 40) -> list[Path]:

@@ -15,6 +15,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from cbprof.analysis.accounting.intervals import Intervals
+from cbprof.meta import Meta
 from cbprof.trace import Kind, Lane, Trace, TraceBuilder
 
 NO_DEADLINE = settings(deadline=None)
@@ -72,7 +73,7 @@ def traces(draw: st.DrawFn) -> Trace:
                 step=draw(st.integers(-1, 3)),
                 link=draw(st.sampled_from((-1, -1, 0, 1, 2))),
             )
-    return builder.build({"complete": True, "evidence": "emulated"})
+    return builder.build(Meta.parse({"complete": True, "evidence": "emulated"}))
 
 
 def cells(pairs: Iterable[tuple[int, int]]) -> set[int]:
@@ -106,7 +107,7 @@ def trace_of(*rows: Row, **meta: object) -> Trace:
     builder = TraceBuilder()
     for lane, kind, name, start, end, step in rows:
         builder.span(builder.lane(lane), kind, name, start, end - start, step=step)
-    return builder.build({"complete": True} | meta)
+    return builder.build(Meta.parse({"evidence": "cuda_events", **meta}))
 
 
 STEP: tuple[Row, ...] = (

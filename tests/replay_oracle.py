@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from hypothesis import strategies as st
 
+from cbprof.meta import Meta
 from cbprof.trace import Kind, Lane, RequestEvent, Trace, TraceBuilder
 
 STREAMS = ("h2d", "compute", "d2h")
@@ -196,4 +197,4 @@ def trace_of_run(steps: list[Costs], slots: int, **meta: Any) -> Trace:
         "device_error_ns": 1,
         "edges": [host] if mode == "sync" else [*between, host],
     }
-    return builder.build({**facts, **meta})
+    return builder.build(Meta.parse({**facts, **meta}))

@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from cbprof.engine.devices.base import DeviceEvidence, IntArray, Program, SlotBuffers, StreamKind, Streams
 from cbprof.engine.devices.base import Event as EventProtocol
-from cbprof.engine.devices.base import IntArray, Program, SlotBuffers, StreamKind, Streams
 from cbprof.engine.devices.base import Stream as StreamProtocol
 from cbprof.engine.layout import SlotLayout
 
@@ -77,7 +77,7 @@ class SimulatedDevice:
     """
 
     name = "simulated"
-    evidence = "emulated"
+    evidence: DeviceEvidence = "emulated"
 
     def __init__(
         self,

@@ -15,6 +15,7 @@ import cbprof
 from cbprof.api import Recording
 from cbprof.errors import DataError
 from cbprof.formats import save
+from cbprof.meta import Meta
 from cbprof.trace import Kind, Lane, Trace, TraceBuilder
 
 US = 1000
@@ -44,7 +45,7 @@ def sync_trace(steps: int = 12, *, prepare_us: int = 20) -> Trace:
         host("wait", 82, Kind.CPU_WAIT)
         host("update", 5)
     facts = {"mode": "sync", "evidence": "emulated", "complete": True, "tokens": 4 * steps, "workload": {"batch": 4}}
-    return builder.build(facts)
+    return builder.build(Meta.parse(facts))
 
 
 @pytest.fixture

@@ -80,8 +80,8 @@ def test_sync_is_recorded_and_left_as_it_was(
 
     trace = load(tmp_path / "trace.json")
     assert (trace.complete, trace.mode, trace.evidence) == (True, "sync", "emulated")
-    assert trace.meta["engine"].startswith("transformers ")
-    assert trace.meta["tokens"] == len(PROMPTS) * NEW_TOKENS == attachment.recorded.tokens
+    assert trace.meta.engine.startswith("transformers ")
+    assert trace.meta.tokens == len(PROMPTS) * NEW_TOKENS == attachment.recorded.tokens
     for name in EACH_STEP - {"iteration", "prepare"}:
         assert steps_of(trace, name) == list(range(NEW_TOKENS))
     assert set(steps_of(trace, "prepare")) == set(range(NEW_TOKENS + 1))  # the last one finds nothing to do
@@ -129,7 +129,7 @@ def test_async_is_recorded_on_its_streams_with_the_batch_of_each_span(
     }
     for step in ran[:-1]:
         assert starts["update", step] > starts["launch", step + 1]
-    assert trace.meta["tokens"] == len(PROMPTS) * NEW_TOKENS
+    assert trace.meta.tokens == len(PROMPTS) * NEW_TOKENS
 
 
 def test_a_method_that_is_gone_costs_its_phase_and_is_named(
@@ -148,7 +148,7 @@ def test_a_method_that_is_gone_costs_its_phase_and_is_named(
     trace = load(tmp_path / "trace.json")
     assert "deliver" not in trace.names
     assert steps_of(trace, "compute", device=True) == list(range(NEW_TOKENS))
-    assert trace.meta["tokens"] == len(PROMPTS) * NEW_TOKENS
+    assert trace.meta.tokens == len(PROMPTS) * NEW_TOKENS
 
 
 def test_a_class_that_is_gone_costs_its_phases() -> None:
@@ -269,8 +269,8 @@ def test_a_workload_is_served_and_recorded(tmp_path: Path) -> None:
         assert len(got) == request.max_length - request.prompt_length or got[-1] == 5
     trace = load(first.path)
     assert trace.complete
-    assert trace.meta["tokens"] == first.outcome.counters.tokens == recorders[0].token_count
-    assert (trace.meta["model"], trace.meta["workload"]["batch"]) == ("tiny", 4)
+    assert trace.meta.tokens == first.outcome.counters.tokens == recorders[0].token_count
+    assert (trace.meta.model, trace.meta.workload["batch"]) == ("tiny", 4)
 
 
 def test_ctrl_c_keeps_the_trace_so_far(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -291,7 +291,7 @@ def test_ctrl_c_keeps_the_trace_so_far(tmp_path: Path, monkeypatch: pytest.Monke
     assert run.interrupted
     trace = load(run.path)
     assert not trace.complete
-    assert trace.meta["tokens"] >= 8
+    assert trace.meta.tokens >= 8
 
 
 def test_what_transformers_cannot_serve_is_told() -> None:
@@ -367,4 +367,4 @@ def test_on_a_gpu_both_modes_give_the_same_tokens_and_device_spans(tmp_path: Pat
             for kind in (Kind.GPU_COMPUTE,) if mode == "sync" else (Kind.GPU_H2D, Kind.GPU_COMPUTE, Kind.GPU_D2H):
                 mask = trace.mask(kinds=[kind])
                 assert list(trace.step[mask]) == list(range(int(mask.sum())))
-                assert (trace.start_ns[mask][1:] >= trace.end_ns[mask][:-1] - trace.meta["device_error_ns"]).all()
+                assert (trace.start_ns[mask][1:] >= trace.end_ns[mask][:-1] - trace.meta.device_error_ns).all()

@@ -47,7 +47,7 @@ def test_run_serves_both_modes_and_compares_them(both: tuple[Path, subprocess.Co
     assert sorted(path.name for path in folder.iterdir()) == ["trace.async.json", "trace.sync.json"]
     for mode in ("sync", "async"):
         trace = load(folder / f"trace.{mode}.json")
-        assert (trace.mode, trace.complete, trace.meta["tokens"]) == (mode, True, 48)
+        assert (trace.mode, trace.complete, trace.meta.tokens) == (mode, True, 48)
         assert len(trace.steps) == 12
 
 

@@ -14,6 +14,7 @@ from cbprof.analysis.summary import summarize
 from cbprof.cli.main import app
 from cbprof.errors import UsageError
 from cbprof.formats import save
+from cbprof.meta import Meta
 from cbprof.render.sheet import Sheet
 from cbprof.render.tables.csv_files import write_csv
 from cbprof.trace import Kind, RequestEvent, Trace, TraceBuilder
@@ -36,7 +37,7 @@ def sync_trace(steps: int = 20) -> Trace:
         builder.span(engine, Kind.CPU_WORK, "launch", start + MS, MS, step=step)
         builder.span(engine, Kind.CPU_WAIT, "wait", start + 2 * MS, 6 * MS, step=step)
         builder.span(compute, Kind.GPU_COMPUTE, "compute", start + 2 * MS, 6 * MS, step=step, slot=0)
-    return builder.build({"complete": True, "evidence": "emulated", "mode": "sync", "tokens": 2 * steps})
+    return builder.build(Meta.parse({"complete": True, "evidence": "emulated", "mode": "sync", "tokens": 2 * steps}))
 
 
 @pytest.fixture

@@ -43,8 +43,8 @@ def test_an_imported_trace_as_our_own(export: Path, name: str) -> None:
     assert result.stdout == f"wrote {target}: 6 spans\n"
     before, after = load(export), load(target)
     assert contents(after) == contents(before)
-    assert after.meta["health"] == {**before.meta["health"], "n_events_recovered": 6}
-    assert (before.meta["health"]["n_dropped"], after.complete) == (1, True)
+    assert after.meta.health == {**before.meta.health, "n_events_recovered": 6}
+    assert (before.meta.health["n_dropped"], after.complete) == (1, True)
 
 
 def events(path: Path) -> list[dict[str, Any]]:

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from oracle import NO_DEADLINE
 
 from cbprof.analysis.accounting.cut_out import cut_out, without_profiled_steps
+from cbprof.meta import Meta
 from cbprof.trace import Kind, Lane, RequestEvent, Trace, TraceBuilder
 
 SPANS = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 20)), max_size=8)
@@ -18,7 +19,7 @@ def build(spans: list[tuple[int, int]], **meta: object) -> Trace:
     for index, (start, dur) in enumerate(spans):
         builder.span(lane, Kind.GPU_COMPUTE, f"span {index}", start, dur, extra={"index": index})
     builder.request(RequestEvent.FIRST, 7, 30)
-    return builder.build(meta)
+    return builder.build(Meta.parse(meta))
 
 
 @NO_DEADLINE
@@ -50,5 +51,5 @@ def test_the_profiled_window_of_the_metadata_is_cut() -> None:
     cut = without_profiled_steps(trace)
     assert list(zip(cut.start_ns.tolist(), cut.dur_ns.tolist(), strict=True)) == [(0, 5), (10, 5)]
     assert cut.requests.time_ns.tolist() == [8]
-    assert cut.meta["tokens"] == 7
+    assert cut.meta.tokens == 7
     assert without_profiled_steps(cut) is cut

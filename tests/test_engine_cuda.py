@@ -50,13 +50,13 @@ def test_recorded_spans_keep_the_order_of_the_device(engine: Engine, mode: Mode,
     trace = load(record(engine, FIXED, mode, tmp_path / "trace.json").path)
     assert trace.complete
     steps = len(trace.steps)
-    error = trace.meta["clock_error_ns"]
+    error = trace.meta.clock_error_ns
     assert 0 < error < 100_000
     for kind in (Kind.GPU_H2D, Kind.GPU_COMPUTE, Kind.GPU_D2H):
         assert int(trace.mask(kinds=[kind]).sum()) == steps
     compute = by_step(trace, Kind.GPU_COMPUTE)
     h2d, d2h = by_step(trace, Kind.GPU_H2D), by_step(trace, Kind.GPU_D2H)
-    slack = trace.meta["device_error_ns"]
+    slack = trace.meta.device_error_ns
     assert np.all(h2d[:, 1] <= compute[:, 0] + slack), "compute reads its inputs after the copy in"
     assert np.all(compute[:, 1] <= d2h[:, 0] + slack), "the copy out reads the output after compute"
     assert np.all(compute[:-1, 1] <= compute[1:, 0] + slack), "steps run one after the other"

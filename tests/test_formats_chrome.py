@@ -18,6 +18,7 @@ from trace_samples import contents, small_trace, traces
 from cbprof import __version__
 from cbprof.errors import CbprofError, DataError, UsageError
 from cbprof.formats import TraceWriter, load, save
+from cbprof.meta import Meta
 from cbprof.trace import Kind, Lane, SpanSink, Trace, TraceBuilder
 
 
@@ -35,7 +36,7 @@ def test_a_trace_survives_the_round_trip(tmp_path_factory: pytest.TempPathFactor
     back = load(path)
     assert contents(back) == contents(trace)
     assert back.complete
-    assert back.meta["health"] == {"n_events_recovered": len(trace) + len(trace.requests), "n_dropped": 0}
+    assert back.meta.health == {"n_events_recovered": len(trace) + len(trace.requests), "n_dropped": 0}
     save(back, path)
     again = load(path)
     assert contents(again) == contents(back)
@@ -48,7 +49,7 @@ def test_a_trace_survives_the_round_trip(tmp_path_factory: pytest.TempPathFactor
 def test_any_name_survives(folder: Path, name: str) -> None:
     builder = TraceBuilder()
     builder.span(builder.lane(Lane(name)), Kind.CPU_WORK, name, 0, 1, extra={name: name})
-    trace = builder.build({name + "!": name})
+    trace = builder.build(Meta.parse({name + "!": name}))
     assert contents(load(save(trace, folder / "t.json"))) == contents(trace)
 
 
@@ -93,29 +94,29 @@ def test_what_json_has_no_word_for_is_still_json(folder: Path) -> None:
         "array": np.array([1.5, math.nan]),
     }
     builder.span(builder.lane(Lane("engine")), Kind.CPU_WORK, "x", 0, 1, extra=odd)
-    back = load(save(builder.build({"odd": odd}), folder / "t.json"))
+    back = load(save(builder.build(Meta.parse({"odd": odd})), folder / "t.json"))
     expected = {"nan": None, "path": "/x", "np": 7, "deep": [None, {"f": 0.5}], "array": [1.5, None]}
-    assert back.extra[0] == expected == back.meta["odd"]
+    assert back.extra[0] == expected == back.meta.extra["odd"]
 
 
 def test_the_end_wins_over_the_head(folder: Path) -> None:
-    writer = TraceWriter(folder / "t.json", {"mode": "sync", "tokens": 0, "otherData": {"host": "a"}})
-    writer.close({"complete": False, "tokens": 5, "clock_error_ns": 7000})
+    writer = TraceWriter(folder / "t.json", Meta.parse({"mode": "sync", "tokens": 0, "otherData": {"host": "a"}}))
+    writer.close(Meta.parse({"complete": False, "tokens": 5, "clock_error_ns": 7000}))
     trace = load(folder / "t.json")
-    health = trace.meta["health"]
+    health = trace.meta.health
     facts = {"mode": "sync", "tokens": 5, "clock_error_ns": 7000, "complete": False}
     other = {"producer": f"cbprof {__version__}", "host": "a"}
-    assert trace.meta == facts | {"health": health, "otherData": other}
+    assert trace.meta == Meta.parse(facts | {"health": health, "otherData": other})
     assert load(save(trace, folder / "u.json")).meta == trace.meta
 
 
 def test_lanes_have_the_rank_of_the_file(folder: Path) -> None:
     lanes = (Lane("engine", rank=2), Lane("compute", 0), Lane("compute", 0, rank=5), Lane("compute", 1, rank=2))
-    writer = TraceWriter(folder / "t.json", {"rank": 2, "base_time_ns": 12})
+    writer = TraceWriter(folder / "t.json", Meta.parse({"rank": 2, "base_time_ns": 12}))
     assert [writer.lane(lane) for lane in (*lanes, lanes[1])] == [0, 1, 2, 3, 1]
-    trace = load(writer.close({}))
+    trace = load(writer.close(Meta.parse({})))
     assert trace.lanes == (lanes[0], Lane("compute", 0, rank=2), *lanes[2:])
-    assert (trace.meta["rank"], trace.meta["base_time_ns"]) == (2, 12)
+    assert (trace.meta.rank, trace.meta.base_time_ns) == (2, 12)
 
 
 # The facts of a batch
@@ -132,7 +133,7 @@ def write_facts(sink: SpanSink, step: int) -> None:
 
 
 def test_facts_ride_on_the_schedule_span_or_the_next_one_of_their_step(folder: Path) -> None:
-    writer = TraceWriter(folder / "t.json", {})
+    writer = TraceWriter(folder / "t.json", Meta.parse({}))
     engine = writer.lane(Lane("engine"))
     write_facts(writer, 0)  # before its schedule span, which ends after the spans within it
     for name, step in (("scan", 0), ("schedule", 0), ("prepare", 0), ("schedule", 1)):
@@ -141,7 +142,7 @@ def test_facts_ride_on_the_schedule_span_or_the_next_one_of_their_step(folder: P
     writer.span(engine, Kind.CPU_WAIT, "wait", 0, 1, step=1)
     writer.span(engine, Kind.CPU_WORK, "prepare", 0, 1, step=1)
     write_facts(writer, 2)  # no span of step 2 follows
-    path = writer.close({})
+    path = writer.close(Meta.parse({}))
     assert carriers(path) == {0: "schedule", 1: "prepare", 2: "batch"}
     trace = load(path)
     assert trace.steps.step.tolist() == [0, 1, 2]
@@ -175,11 +176,11 @@ def test_a_column_wins_over_an_extra_of_its_name(folder: Path) -> None:
 def test_the_target_is_only_replaced_by_a_finished_file(folder: Path) -> None:
     target, part = folder / "t.json", folder / "t.json.part"
     target.write_text("old")
-    writer = TraceWriter(target, {})
+    writer = TraceWriter(target, Meta.parse({}))
     writer.span(writer.lane(Lane("engine")), Kind.CPU_WORK, "x", 0, 1)
     writer.flush()
     assert (target.read_text(), len(load(part))) == ("old", 1)
-    assert writer.close({}) == target
+    assert writer.close(Meta.parse({})) == target
     assert len(load(target)) == 1
     assert not part.exists()
     writer.abandon()
@@ -187,21 +188,21 @@ def test_the_target_is_only_replaced_by_a_finished_file(folder: Path) -> None:
 
 
 def test_an_abandoned_file_is_gone(folder: Path) -> None:
-    TraceWriter(folder / "t.json.gz", {}).abandon()
+    TraceWriter(folder / "t.json.gz", Meta.parse({})).abandon()
     assert not list(folder.iterdir())
 
 
 def test_many_lines_are_written_in_pieces(folder: Path) -> None:
-    writer = TraceWriter(folder / "t.json", {})
+    writer = TraceWriter(folder / "t.json", Meta.parse({}))
     engine = writer.lane(Lane("engine"))
     for step in range(10_000):
         writer.span(engine, Kind.CPU_WORK, "x", step * 10, 5, step=step)
     assert writer.part.stat().st_size > 500_000
-    assert load(writer.close({})).step.tolist() == list(range(10_000))
+    assert load(writer.close(Meta.parse({}))).step.tolist() == list(range(10_000))
 
 
 def test_a_negative_duration_is_a_bug_of_the_caller(folder: Path) -> None:
-    writer = TraceWriter(folder / "t.json", {})
+    writer = TraceWriter(folder / "t.json", Meta.parse({}))
     with pytest.raises(ValueError, match="negative duration"):
         writer.span(writer.lane(Lane("engine")), Kind.CPU_WORK, "x", 0, -1)
     writer.abandon()
@@ -221,7 +222,7 @@ def test_where_no_file_can_be_begun(folder: Path) -> None:
         (folder / ("x" * 300), "File name too long"),
     ):
         with pytest.raises(UsageError) as error:
-            TraceWriter(target, {})
+            TraceWriter(target, Meta.parse({}))
         one_line(error, str(target), complaint, "write elsewhere")
     assert not list(folder.iterdir())
 
@@ -244,12 +245,12 @@ def add_spans(sink: SpanSink) -> None:
 @pytest.mark.parametrize("name", ["t.json", "t.json.gz"])
 @pytest.mark.usefixtures("full_disk")
 def test_a_full_disk_is_one_line_and_keeps_what_was_written(folder: Path, name: str) -> None:
-    writer = TraceWriter(folder / name, {})
+    writer = TraceWriter(folder / name, Meta.parse({}))
     with pytest.raises(DataError) as error:
         add_spans(writer)
     one_line(error, str(folder / name), "File too large", "write elsewhere")
     with pytest.raises(DataError, match="File too large"):
-        writer.close({})
+        writer.close(Meta.parse({}))
     assert list(folder.iterdir()) == [writer.part]
     trace = load(writer.part)
     assert len(trace) > 100

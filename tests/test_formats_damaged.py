@@ -73,7 +73,7 @@ def check_cut(path: Path, trace: Trace, inflated: bytes, complete: bool) -> None
         return
     back = load(path)
     assert back.complete is complete
-    assert back.meta["health"] == {"n_events_recovered": n_spans + n_moments, "n_dropped": 0}
+    assert back.meta.health == {"n_events_recovered": n_spans + n_moments, "n_dropped": 0}
     found, expected = contents(back), contents(trace)
     for column in ("start_ns", "dur_ns", "names", "link", "step", "slot", "kind"):
         assert found[column] == expected[column][:n_spans]
@@ -114,8 +114,9 @@ def test_a_killed_run_leaves_what_was_flushed(tmp_path: Path, name: str) -> None
     script = f"""
 import os, pathlib, signal
 from cbprof.formats import TraceWriter
+from cbprof.meta import Meta
 from cbprof.trace import Kind, Lane
-writer = TraceWriter(pathlib.Path({str(tmp_path / name)!r}), {{"mode": "sync"}})
+writer = TraceWriter(pathlib.Path({str(tmp_path / name)!r}), Meta.parse({{"mode": "sync"}}))
 engine = writer.lane(Lane("engine"))
 for step in range(1000):
     writer.span(engine, Kind.CPU_WORK, "schedule", 1000 * step, 500, step=step)
@@ -243,7 +244,7 @@ MALFORMED: list[Any] = [
 def test_a_malformed_event_is_dropped_and_counted(write: Callable[..., Path], event: Any) -> None:
     trace = load(write(native(span(), event, span(ts=9))))
     assert trace.start_ns.tolist() == [1500, 9000]
-    assert trace.meta["health"] == {"n_events_recovered": 2, "n_dropped": 1}
+    assert trace.meta.health == {"n_events_recovered": 2, "n_dropped": 1}
     assert trace.complete
 
 
@@ -260,7 +261,7 @@ def test_what_is_unknown_is_ignored(write: Callable[..., Path]) -> None:
         {"ph": "i", "cat": "request", "name": "daydream", "ts": 1, "args": {"request": 3}},
     ]
     trace = load(write(native(*unknown, span(color="red", args=[])) | {"colours": {}}))
-    assert trace.meta["health"] == {"n_events_recovered": 1, "n_dropped": 0}
+    assert trace.meta.health == {"n_events_recovered": 1, "n_dropped": 0}
     assert trace.lanes == (Lane("thread 1"),)
 
 
@@ -291,7 +292,7 @@ def test_complete_is_what_a_whole_file_says(write: Callable[..., Path]) -> None:
 def test_keys_after_a_broken_end_are_kept_if_they_are_whole(write: Callable[..., Path]) -> None:
     text = json.dumps({"traceEvents": [span()], "cbprof": {"mode": "sync"}, "cbprof_end": {"tokens": 5}})
     trace = load(write(text[:-1]))
-    assert (trace.mode, trace.meta["tokens"], trace.complete) == ("sync", 5, False)
+    assert (trace.mode, trace.meta.tokens, trace.complete) == ("sync", 5, False)
 
 
 def test_times_are_exact_to_the_nanosecond(write: Callable[..., Path]) -> None:
@@ -315,7 +316,7 @@ def test_times_are_exact_to_the_nanosecond(write: Callable[..., Path]) -> None:
 def test_floats_in_meta_and_args_stay_floats(write: Callable[..., Path]) -> None:
     value = {"share": [0.1234567890123456, 1.5]}
     trace = load(write(native(span(args=value), note=value)))
-    assert trace.extra[0] == value == trace.meta["note"]
+    assert trace.extra[0] == value == trace.meta.extra["note"]
     assert isinstance(trace.extra[0]["share"][0], float)
 
 
@@ -345,9 +346,9 @@ def test_an_arg_that_fits_no_column_is_kept(write: Callable[..., Path], args: di
 def test_native_traces_of_another_engine(mode: str, n_spans: int) -> None:
     trace = load(SHARED / "traces" / "h200_transformers" / f"{mode}_8b_bs32_8k.json.gz")
     assert (len(trace), trace.mode, trace.complete, trace.devices) == (n_spans, mode, True, (0,))
-    assert trace.meta["health"] == {"n_events_recovered": n_spans, "n_dropped": 0}
+    assert trace.meta.health == {"n_events_recovered": n_spans, "n_dropped": 0}
     assert [lane.name for lane in trace.lanes] == ["generation loop", "compute", "h2d", "d2h"]
-    assert trace.meta["otherData"] == {"producer": "probe over transformers 5.17.0"}
+    assert trace.meta.other_data == {"producer": "probe over transformers 5.17.0"}
     assert not trace.extra
 
 

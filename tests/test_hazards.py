@@ -24,6 +24,7 @@ from cbprof.engine.config import Mode
 from cbprof.engine.request import Request
 from cbprof.errors import UsageError
 from cbprof.formats import load
+from cbprof.meta import Meta
 from cbprof.record.clocks.base import ClockErrors, Times
 from cbprof.record.span_tracer import SpanTracer
 from cbprof.trace import Kind, Trace, TraceBuilder
@@ -54,8 +55,8 @@ def changed(trace: Trace, change: Change, **meta: Any) -> Trace:
             slot=int(trace.slot[row]),
             link=int(trace.link[row]),
         )
-    facts = {**trace.meta, **meta}
-    return builder.build({key: value for key, value in facts.items() if value is not None})
+    facts = {**trace.meta.to_json(), **meta}
+    return builder.build(Meta.parse({key: value for key, value in facts.items() if value is not None}))
 
 
 def moved(moves: str, of_step: int, by: int) -> Change:
@@ -231,7 +232,7 @@ def recorded(mode: Mode = "async", **device: Any) -> Trace:
         {name: getattr(edge, name) for name in ("event", "recorded_on", "waiter", "steps_before", "count")}
         for edge in tracer.close().edges
     ]
-    return sink.build({"mode": mode, "clock_error_ns": 10**6, "device_error_ns": 10**6, "edges": edges})
+    return sink.build(Meta.parse({"mode": mode, "clock_error_ns": 10**6, "device_error_ns": 10**6, "edges": edges}))
 
 
 def test_the_loops_ask_for_every_ordering() -> None:
@@ -320,7 +321,7 @@ def test_a_host_that_waits_for_the_copy_itself_may_prepare_early() -> None:
     trace = changed(async_trace(), moved("prepare", 4, -20_000))
     assert found_in(find_hazards(trace)) == ["host_buffer_kept"]
     waits = {"event": "copied", "recorded_on": "h2d", "waiter": "host", "steps_before": 2, "count": 6}
-    assert not find_hazards(changed(trace, moved("", 0, 0), edges=[*trace.meta["edges"], waits])).found
+    assert not find_hazards(changed(trace, moved("", 0, 0), edges=[*trace.meta.to_json()["edges"], waits])).found
 
 
 @pytest.mark.parametrize("edges", [None, [], "edges", ["done"], [{"event": "done"}]])
@@ -384,7 +385,7 @@ def stamped(monkeypatch: pytest.MonkeyPatch, seeds: int, broken: tuple[str, ...]
             serve(CONFIG, requests(), "async", seed=seed, vocab_size=97, eagerness=0.3, broken=broken, hooks=tracer)
             closed = tracer.close(patience_s=0)
         errors = {"clock_error_ns": closed.clock_error_ns, "device_error_ns": closed.device_error_ns}
-        yield find_hazards(sink.build({"mode": "async", **errors}))
+        yield find_hazards(sink.build(Meta.parse({"mode": "async", **errors})))
 
 
 def test_every_order_that_the_events_allow_is_free_of_hazards(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -435,7 +436,7 @@ def test_a_trace_without_batches_is_refused() -> None:
 @given(traces(), st.sampled_from(["sync", "async", None]))
 def test_any_trace_is_checked_or_refused(trace: Trace, mode: str | None) -> None:
     try:
-        hazards = find_hazards(replace(trace, meta={**trace.meta, "mode": mode}))
+        hazards = find_hazards(replace(trace, meta=trace.meta.changed(mode=mode)))
     except UsageError:
         assert not (trace.on_device & (trace.step >= 0)).any()
     else:

@@ -112,8 +112,8 @@ def test_the_ten_lines_of_the_documentation(tmp_path: Path) -> None:
                 tracer.tokens([4, 5], finished=[5] if number else [])
     assert (update.__name__, update.__doc__) == ("update", "Doubles.")
     trace = load(tmp_path / "trace.json")
-    assert (trace.complete, trace.mode, trace.evidence, trace.meta["engine"]) == (True, "sync", "emulated", "mine")
-    assert trace.meta["tokens"] == 4
+    assert (trace.complete, trace.mode, trace.evidence, trace.meta.engine) == (True, "sync", "emulated", "mine")
+    assert trace.meta.tokens == 4
     assert [row[:4] for row in rows(trace)][:6] == [
         ("step", "cpu.work", 0, "main"),
         ("schedule", "cpu.work", 0, "main"),

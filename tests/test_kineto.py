@@ -40,7 +40,7 @@ def spans(trace: Trace) -> list[tuple[Any, ...]]:
 
 
 def health(trace: Trace, key: str) -> int:
-    return int(trace.meta["health"][key])
+    return int(trace.meta.health[key])
 
 
 # What events mean
@@ -61,7 +61,7 @@ def test_a_decode_loop(tmp_path: Path) -> None:
         ("gpu.compute", "decode", "stream 7", 0, 9_020_001, 4_000_000, 9),
     ]
     assert {lane.rank for lane in trace.lanes} == {3}
-    assert (trace.meta["base_time_ns"], trace.meta["world_size"], trace.meta["format"]) == (5, 8, "kineto")
+    assert (trace.meta.base_time_ns, trace.meta.world_size, trace.meta.format) == (5, 8, "kineto")
     assert (trace.complete, trace.evidence, trace.devices) == (True, "cupti", (0,))
     assert health(trace, "n_events_recovered") == len(DECODE)
 
@@ -118,7 +118,7 @@ def test_the_oldest_exporter_gives_no_category(tmp_path: Path) -> None:
         ("gpu.d2h", "stream 7", 0),
         ("cpu.work", "thread 1", -1),
     ]
-    assert trace.meta["device_names"] == {"0": "CUDA functions"}
+    assert trace.meta.device_names == {0: "CUDA functions"}
 
 
 def test_streams_belong_to_devices(tmp_path: Path) -> None:
@@ -138,7 +138,7 @@ def test_streams_belong_to_devices(tmp_path: Path) -> None:
         ("stream 0", 2),
         ("stream 20", 1),
     ]
-    assert trace.meta["device_names"] == {"2": "gpu-a"}
+    assert trace.meta.device_names == {2: "gpu-a"}
 
 
 def test_threads_of_two_processes_are_two_lanes(tmp_path: Path) -> None:
@@ -307,7 +307,7 @@ def test_array_form_and_gzip_and_byte_order_mark(tmp_path: Path, packed: bool, m
     data = mark + json.dumps([kernel(1, 1), kernel(2, 1)], indent=2).encode()
     (tmp_path / "t").write_bytes(gzip.compress(data) if packed else data)
     trace = load(tmp_path / "t")
-    assert (len(trace), trace.complete, trace.meta["format"]) == (2, True, "kineto")
+    assert (len(trace), trace.complete, trace.meta.format) == (2, True, "kineto")
 
 
 def test_fields_may_stand_after_the_events(tmp_path: Path) -> None:
@@ -315,13 +315,13 @@ def test_fields_may_stand_after_the_events(tmp_path: Path) -> None:
     tail = '"deviceProperties": [{"name": "A"}, {"name": "A"}, {"name": "B"}], "baseTimeNanoseconds": "7"'
     (tmp_path / "t.json").write_text(f'{{"traceEvents": {events}, {tail}}}')
     trace = load(tmp_path / "t.json")
-    assert (trace.meta["device"], trace.meta["base_time_ns"], trace.complete) == ("2 x A, B", 7, True)
+    assert (trace.meta.device, trace.meta.base_time_ns, trace.complete) == ("2 x A, B", 7, True)
 
 
 def test_another_tools_trace_has_only_a_host(tmp_path: Path) -> None:
     (tmp_path / "t.json").write_text(json.dumps({"traceEvents": [host(1, 2, "main.py:1 f", "FEE")]}))
     trace = load(tmp_path / "t.json")
-    assert (trace.meta["format"], trace.devices, len(trace)) == ("chrome", (), 1)
+    assert (trace.meta.format, trace.devices, len(trace)) == ("chrome", (), 1)
 
 
 @pytest.mark.parametrize(

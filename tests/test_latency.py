@@ -6,6 +6,7 @@ from oracle import COMPUTE
 
 from cbprof.analysis.summary import summarize
 from cbprof.analysis.verdict.latency import Latency
+from cbprof.meta import Meta
 from cbprof.trace import Kind, RequestEvent, Trace, TraceBuilder
 
 ARRIVE, FIRST, TOKEN, FINISH = RequestEvent
@@ -28,7 +29,7 @@ def trace(*moments: Moment, **meta: object) -> Trace:
         builder.span(builder.lane(COMPUTE), Kind.GPU_COMPUTE, "compute", 10 * step, 10, step=step)
     for event, request, time_ns in moments:
         builder.request(event, request, time_ns)
-    return builder.build({"complete": True, "evidence": "emulated", **meta})
+    return builder.build(Meta.parse({"complete": True, "evidence": "emulated", **meta}))
 
 
 def test_from_first_and_last_tokens() -> None:

@@ -130,7 +130,7 @@ def test_a_public_export() -> None:
     assert device["idle_pct"] == pytest.approx(golden["idle_pct"], abs=5e-5)
     trace = load(SHARED / "traces" / "public" / name)
     assert trace.dur_ns[trace.on_device].sum() == golden["sum_ns"]
-    assert trace.meta["device"] == "NVIDIA H100 80GB HBM3"
+    assert trace.meta.device == "NVIDIA H100 80GB HBM3"
     assert None not in launched(trace).values(), "the export has no globalPid, and one process"
 
 
@@ -169,11 +169,11 @@ def test_every_kind_of_row(write: Write) -> None:
         ("gpu.compute", "CUDA graph 42", 7000, 8000, "stream 13", 0),
     ]
     assert trace.evidence == "cupti"
-    assert trace.meta["format"] == "nsys"
-    assert trace.meta["nsys"] == {"schema": "3.13.2"}
+    assert trace.meta.format == "nsys"
+    assert trace.meta.extra["nsys"] == {"schema": "3.13.2"}
     assert trace.complete
-    assert trace.meta["reliable"]
-    assert trace.meta["warnings"] == []
+    assert trace.meta.reliable
+    assert not trace.meta.warnings
 
 
 def test_streams_are_lanes_in_their_order(write: Write) -> None:
@@ -196,10 +196,10 @@ def test_facts_about_the_recording(write: Write) -> None:
         "MPI_RANKS": [(pid(7), 3)],
     }
     trace = load(write(tables))
-    assert trace.meta["device"] == "NVIDIA H200", "the other GPU did nothing"
-    assert trace.meta["base_time_ns"] == 1_790_000_000_000_000_000
-    assert trace.meta["rank"] == 3
-    assert trace.meta["extent_ns"] == [800, 4000]
+    assert trace.meta.device == "NVIDIA H200", "the other GPU did nothing"
+    assert trace.meta.base_time_ns == 1_790_000_000_000_000_000
+    assert trace.meta.rank == 3
+    assert trace.meta.extent_ns == (800, 4000)
     assert {lane.rank for lane in trace.lanes} == {3}
 
 
@@ -218,7 +218,7 @@ def test_what_cannot_be_a_span_is_counted(write: Write) -> None:
     ]
     tables[RUNTIME] += [(9000, 0, thread, 9, LAUNCH)]
     trace = load(write(tables))
-    assert trace.meta["health"]["n_dropped"] == 7
+    assert trace.meta.health["n_dropped"] == 7
     assert trace.on_device.sum() == 4
 
 
@@ -241,7 +241,7 @@ def test_names_of_ranges_in_either_column(write: Write) -> None:
     trace = load(write(tables))
     ranges = [(name, start) for kind, name, start, *_ in spans(trace) if kind == "cpu.annotation"]
     assert ranges == [("own text", 100), ("decode", 200), ("wins", 300), ("(unnamed)", 400)]
-    health = trace.meta["health"]
+    health = trace.meta.health
     assert (health["n_closed_ranges"], health["n_open_ranges"], health["n_dropped"]) == (4, 1, 1)
 
 
@@ -282,7 +282,7 @@ def test_correlation_ids_count_within_a_process(write: Write) -> None:
     lanes = {lane.name for lane in trace.lanes}
     threads = {f"thread {thread} of process {process}" for process, thread in ((100, 101), (100, 102), (200, 201))}
     assert lanes == threads | {"stream 7 of process 100", "stream 7 of process 200"}
-    assert trace.meta["warnings"] == []
+    assert not trace.meta.warnings
 
 
 def test_contexts_number_their_streams_for_themselves(write: Write) -> None:
@@ -304,17 +304,17 @@ def test_processes_that_number_the_gpus_differently(write: Write) -> None:
     }
     trace = load(write(tables))
     assert set(launched(trace)) == {("gemm", 1, 1000), ("gemm", 0, 1500), ("gemm", 1, 3000)}
-    assert trace.meta["device"] == "NVIDIA A30, NVIDIA H200"
-    assert "on the machine" in trace.meta["warnings"][0]
-    assert trace.meta["reliable"]
+    assert trace.meta.device == "NVIDIA A30, NVIDIA H200"
+    assert "on the machine" in trace.meta.warnings[0]
+    assert trace.meta.reliable
 
 
 def test_gpus_that_may_be_mixed_up_are_not_trusted(write: Write) -> None:
     half_known = load(write(two_processes() | {"TARGET_INFO_CUDA_DEVICE": [(1, 0, 100)]}))
-    assert not half_known.meta["reliable"]
+    assert not half_known.meta.reliable
     unknown = load(write(two_processes()))
     assert unknown.devices == (0,)
-    assert "whether it is one GPU" in unknown.meta["warnings"][0]
+    assert "whether it is one GPU" in unknown.meta.warnings[0]
 
 
 def test_kernels_without_a_process_among_many(write: Write) -> None:
@@ -322,7 +322,7 @@ def test_kernels_without_a_process_among_many(write: Write) -> None:
     tables[KERNEL] = [(*row[:5], None, *row[6:]) for row in tables[KERNEL]]
     trace = load(write(tables))
     assert set(launched(trace).values()) == {None}
-    assert "3 events do not say to which of 2 processes" in trace.meta["warnings"][0]
+    assert "3 events do not say to which of 2 processes" in trace.meta.warnings[0]
 
 
 # Graphs
@@ -348,8 +348,8 @@ def test_a_graph_that_begins_on_the_host(write: Write) -> None:
     assert ("gpu.compute", "CUDA graph 42", 5000, 6000, "stream 13", 0) in spans(trace)
     alone = load(write({GRAPH: tables[GRAPH]}))
     assert len(alone) == 0
-    assert not alone.meta["reliable"]
-    assert alone.meta["health"]["n_dropped"] == 1
+    assert not alone.meta.reliable
+    assert alone.meta.health["n_dropped"] == 1
 
 
 # Versions: tables and columns that are missing
@@ -358,14 +358,14 @@ def test_a_graph_that_begins_on_the_host(write: Write) -> None:
 @pytest.mark.parametrize("schema", ["2.9.4", "3.0.1", "3.13.2", "3.25.0", "unknown"])
 def test_schemas_that_are_read(write: Write, schema: str) -> None:
     trace = load(write(one_step() | {"META_DATA_EXPORT": [("EXPORT_SCHEMA_VERSION", schema)]}))
-    assert trace.meta["nsys"] == {"schema": schema}
+    assert trace.meta.extra["nsys"] == {"schema": schema}
     assert len(trace) == 5
-    assert trace.meta["warnings"] == []
+    assert not trace.meta.warnings
 
 
 def test_schemas_that_are_too_old_or_too_new(write: Write) -> None:
     old = load(write(one_step() | {"META_DATA_EXPORT": [("EXPORT_SCHEMA_VERSION", "2.4.0")]}))
-    assert "2.4.0 is older" in old.meta["warnings"][0]
+    assert "2.4.0 is older" in old.meta.warnings[0]
     new = one_step() | {"META_DATA_EXPORT": [("EXPORT_SCHEMA_VERSION", "4.0.0")]}
     assert "its schema is 4.0.0, this version reads 2.9 to 3.x" in refusal(write(new))
 
@@ -376,13 +376,13 @@ def test_any_table_may_be_missing(write: Write, table: str) -> None:
     lost = len(tables.pop(table))
     trace = load(write(tables))
     assert len(trace) == 5 - lost
-    assert bool(trace.meta["warnings"]) == (table == RUNTIME), "without calls the launches are unknown"
+    assert bool(trace.meta.warnings) == (table == RUNTIME), "without calls the launches are unknown"
 
 
 def test_an_export_without_a_gpu(write: Write) -> None:
     trace = load(write({NVTX: one_step()[NVTX]}))
     assert trace.devices == ()
-    assert "nsys profile --trace=cuda,nvtx" in trace.meta["warnings"][0]
+    assert "nsys profile --trace=cuda,nvtx" in trace.meta.warnings[0]
     empty = load(write({}))
     assert (len(empty), empty.devices) == (0, ())
 
@@ -399,8 +399,8 @@ def test_columns_that_cannot_be_missing_in_silence(write: Write, table: str, col
     tables = one_step()
     tables[table] = [[0] * len(columns.split(","))]
     trace = load(write(tables, columns={table: columns}))
-    assert any(warning in each for each in trace.meta["warnings"])
-    assert trace.meta["reliable"] == ("left out" not in warning)
+    assert any(warning in each for each in trace.meta.warnings)
+    assert trace.meta.reliable == ("left out" not in warning)
 
 
 @pytest.mark.parametrize("table", [KERNEL, MEMCPY, RUNTIME, NVTX])
@@ -425,5 +425,5 @@ def test_what_the_profiler_says_was_lost(write: Write) -> None:
         (0, 2, "Lost 3 samples of the CPU."),
     ]
     trace = load(write(one_step() | {"DIAGNOSTIC_EVENT": messages}))
-    assert trace.meta["warnings"] == ["Nsight Systems warns: Not all CUDA events might have been collected."]
-    assert not trace.meta["reliable"]
+    assert trace.meta.warnings == ("Nsight Systems warns: Not all CUDA events might have been collected.",)
+    assert not trace.meta.reliable

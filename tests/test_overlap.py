@@ -7,6 +7,7 @@ from oracle import COMPUTE, ENGINE, H2D, Row, trace_of
 
 from cbprof.analysis.device import DeviceSummary
 from cbprof.analysis.summary import summarize
+from cbprof.meta import Meta
 from cbprof.trace import Kind, Trace, TraceBuilder
 
 
@@ -110,7 +111,7 @@ def with_context(*contexts: int, requests: int = 2) -> Trace:
         builder.span(lane, Kind.GPU_COMPUTE, "compute", time, 10, step=step)
         time += 10 + step
     builder.span(lane, Kind.GPU_D2H, "d2h", time - 1, 1, step=len(contexts) - 1)
-    return builder.build({"complete": True, "evidence": "emulated"})
+    return builder.build(Meta.parse({"complete": True, "evidence": "emulated"}))
 
 
 def test_idle_over_context() -> None:

@@ -100,7 +100,7 @@ def test_a_tracer_says_which_rank_it_is(tmp_path: Path, monkeypatch: pytest.Monk
         assert tracer.path == tmp_path / f"t.rank0000{rank}.json.gz"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["t.rank00000.json.gz", "t.rank00001.json.gz"]
     traces = [load(path) for path in sorted(tmp_path.iterdir())]
-    assert [(trace.meta["rank"], trace.meta["world_size"]) for trace in traces] == [(0, 2), (1, 2)]
+    assert [(trace.meta.rank, trace.meta.world_size) for trace in traces] == [(0, 2), (1, 2)]
     assert [lane.rank for trace in traces for lane in trace.lanes] == [0, 1]
 
 
@@ -109,7 +109,7 @@ def test_a_tracer_told_its_rank_says_that(tmp_path: Path, monkeypatch: pytest.Mo
     with Tracer(tmp_path / "t.json", meta={"rank": 17, "world_size": 32}) as tracer, tracer.cpu("x"):
         pass
     trace = load(tmp_path / "t.rank00001.json")  # which no other process of the launcher writes
-    assert (trace.meta["rank"], trace.meta["world_size"]) == (17, 32)
+    assert (trace.meta.rank, trace.meta.world_size) == (17, 32)
     assert trace.lanes[0].rank == 17
 
 
@@ -117,7 +117,7 @@ def test_a_tracer_of_the_only_rank_is_as_ever(tmp_path: Path, monkeypatch: pytes
     launched_as(monkeypatch, RANK="0", LOCAL_RANK="0", WORLD_SIZE="1")
     with Tracer(tmp_path / "t.json") as tracer, tracer.cpu("x"):
         pass
-    assert "rank" not in load(tmp_path / "t.json").meta
+    assert load(tmp_path / "t.json").meta.rank is None
 
 
 def test_a_tracer_in_a_place_that_makes_no_sense(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,11 +157,11 @@ def test_two_ranks_on_two_processes(tmp_path: Path) -> None:
 
     traces = [load(tmp_path / f"trace.sync.rank0000{rank}.json") for rank in range(2)]
     for rank, trace in enumerate(traces):
-        assert (trace.meta["rank"], trace.meta["world_size"]) == (rank, 2)
+        assert (trace.meta.rank, trace.meta.world_size) == (rank, 2)
         assert {lane.rank for lane in trace.lanes} == {rank}
-        assert trace.meta["tokens"] == 16
+        assert trace.meta.tokens == 16
         assert set(trace.requests.request.tolist()) == {rank, rank + 2}
-    assert abs(traces[0].meta["base_time_ns"] - traces[1].meta["base_time_ns"]) < 120 * 10**9
+    assert abs(traces[0].meta.base_time_ns - traces[1].meta.base_time_ns) < 120 * 10**9
     side_by_side(tmp_path, names[2:])
 
 

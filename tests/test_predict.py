@@ -23,6 +23,7 @@ from cbprof.analysis.summary import summarize
 from cbprof.engine.request import Request
 from cbprof.errors import UsageError
 from cbprof.formats import load, save
+from cbprof.meta import Meta
 from cbprof.trace import Kind, Lane, RequestEvent, Trace, TraceBuilder
 
 REAL = Path(__file__).parents[1].parent / "shared" / "traces" / "h200_transformers"
@@ -153,7 +154,7 @@ def small(*rows: tuple[str, Kind, str, int, int, int], mode: str = "sync", **met
     for lane, kind, name, start, end, step in rows:
         lane_id = builder.lane(Lane(lane, 0 if kind.on_device else -1))
         builder.span(lane_id, kind, name, start, end - start, step=step)
-    return builder.build({"mode": mode, "evidence": "cuda_events", "complete": True, **meta})
+    return builder.build(Meta.parse({"mode": mode, "evidence": "cuda_events", "complete": True, **meta}))
 
 
 def nested_sync(*, capture: int = 0, capturing: int = 1) -> Trace:
@@ -305,7 +306,7 @@ def test_the_predicted_trace_is_a_trace_like_any_other(tmp_path: Path) -> None:
     source = trace_of_run([Costs()] * 4, 1, tokens=4, device="toy")
     trace = predict(source, gpu_speed=2).trace
     assert (trace.mode, trace.evidence, trace.complete) == ("async", "predicted", True)
-    assert trace.meta["predicted_from"] == {
+    assert trace.meta.extra["predicted_from"] == {
         "mode": "sync",
         "evidence": "emulated",
         "wall_ns": 124,
@@ -386,7 +387,7 @@ def test_a_trace_that_cannot_be_replayed_is_refused(trace: Trace) -> None:
 @given(traces(), st.sampled_from(["sync", "async", None]), st.integers(1, 3), st.sampled_from([1.0, 2.0]))
 def test_any_trace_is_replayed_or_refused(trace: Trace, mode: str | None, slots: int, speed: float) -> None:
     """Spans of every kind without any order between them: no crash, and a window that holds all compute."""
-    trace = replace(trace, meta={**trace.meta, "mode": mode})
+    trace = replace(trace, meta=trace.meta.changed(mode=mode))
     try:
         prediction = predict(trace, slots=slots, gpu_speed=speed)
     except UsageError:
@@ -407,7 +408,7 @@ def test_a_sync_run_of_the_engine_itself() -> None:
     tracer, sink, _ = make()
     serve(CONFIG, requests, "sync", seed=1, vocab_size=97, hooks=tracer)
     tracer.close()
-    measured = sink.build({"mode": "sync", "complete": True})
+    measured = sink.build(Meta.parse({"mode": "sync", "complete": True}))
     prediction = predict(measured)
     assert prediction.n_steps == len(measured.steps)
     computes = prediction.trace.mask(kinds=[Kind.GPU_COMPUTE])

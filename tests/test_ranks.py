@@ -15,6 +15,7 @@ from cbprof.cli.main import app
 from cbprof.errors import DataError, UsageError
 from cbprof.fleet import run as fleet_run
 from cbprof.formats import save
+from cbprof.meta import Meta
 from cbprof.trace import Kind, Lane, TraceBuilder
 
 SHARED = Path(__file__).parents[1].parent / "shared"
@@ -33,7 +34,7 @@ def write_rank(folder: Path, number: int, late_us: int = 0) -> Path:
     builder.span(lane, Kind.GPU_COMPUTE, "gemm", 0, 100 * US + late_us * US)
     builder.span(lane, Kind.GPU_COMM, "all_reduce", (150 + late_us) * US, (150 - late_us) * US)
     meta = {"rank": number, "base_time_ns": 1_790_000_000_000_000_000, "evidence": "cupti", "complete": True}
-    return save(builder.build(meta), folder / f"rank{number}.json")
+    return save(builder.build(Meta.parse(meta)), folder / f"rank{number}.json")
 
 
 @pytest.mark.skipif(not SHARED.exists(), reason="the shared cases are not beside this checkout")

@@ -80,7 +80,7 @@ def test_arguments_input_output_and_exit_code_are_the_programs(record: Record, t
         "see it: cbprof report t.json.gz, or cbprof plot t.json.gz",
     ]
     trace = load(tmp_path / "t.json.gz")
-    assert (trace.complete, trace.meta["engine"], steps(tmp_path / "t.json.gz")) == (True, "toy", [0, 1, 2])
+    assert (trace.complete, trace.meta.engine, steps(tmp_path / "t.json.gz")) == (True, "toy", [0, 1, 2])
     assert not (tmp_path / "own.json").exists()
 
 
@@ -400,7 +400,7 @@ print(len(generate(tiny_model())))
     assert done.returncode == 0, done.stderr
     assert done.stdout == "3\n"
     trace = load(tmp_path / "trace.json")
-    assert trace.meta["engine"].startswith("transformers ")
+    assert trace.meta.engine.startswith("transformers ")
     assert steps(tmp_path / "trace.json") == [2, 3]
     assert {"schedule", "inputs", "dispatch", "read", "update", "compute"} <= set(trace.names)
     assert trace.mask(device=0).any()

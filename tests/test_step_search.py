@@ -17,6 +17,7 @@ from cbprof.formats import load, save
 from cbprof.formats.kineto import read as kineto
 from cbprof.formats.steps.marks import with_steps
 from cbprof.formats.steps.search import LEAST_STEPS, with_searched_steps
+from cbprof.meta import Meta
 from cbprof.trace import NONE, Kind, Lane, Trace, TraceBuilder
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "scripts"))
@@ -37,8 +38,8 @@ WINDOWS = Path(__file__).parents[1].parent / "shared" / "traces" / "h200_transfo
 @pytest.mark.skipif(not WINDOWS.exists(), reason="the shared traces are not beside this checkout")
 def test_an_engine_without_annotations(name: str, steps: int, source: str) -> None:
     trace = load(WINDOWS / f"{name}.json.gz")
-    assert trace.meta["steps_from"] == source
-    assert trace.meta["steps_confidence"] == 1.0
+    assert trace.meta.steps_from == source
+    assert trace.meta.steps_confidence == 1.0
     found = trace.step[trace.step != NONE]
     assert np.array_equal(np.unique(found), np.arange(steps))
     kernels = np.bincount(trace.step[(trace.kind == Kind.GPU_COMPUTE) & (trace.step != NONE)])
@@ -54,7 +55,7 @@ def test_the_steps_are_those_that_annotations_tell(mode: str, graph: bool, tmp_p
     generate(path, 30_000, Loop(mode=mode, graph=graph))
     bare = kineto.load(path)
     told, found = with_steps(bare), with_searched_steps(bare)
-    assert found.meta["steps_from"] == ("graph launches" if graph else "sampling copies")
+    assert found.meta.steps_from == ("graph launches" if graph else "sampling copies")
     computing = (bare.kind == Kind.GPU_COMPUTE) & (found.step != NONE)
     assert len(np.unique(found.step[computing])) >= len(np.unique(told.step[told.step != NONE])) - 2
     pairs = set(zip(told.step[computing].tolist(), found.step[computing].tolist(), strict=True))
@@ -74,12 +75,12 @@ def loop(kernels_of_step: list[int], *, copies: int = 1) -> Trace:
             builder.span(host, Kind.CPU_WORK, call, at, 5, link=link)
             builder.span(stream, kind, name, at + 100, 8, link=link)
             at, link = at + 10, link + 1
-    return builder.build({"evidence": "cupti", "complete": True})
+    return builder.build(Meta.parse({"evidence": "cupti", "complete": True}))
 
 
 def test_a_prefill_among_many_steps_is_a_step() -> None:
     found = with_searched_steps(loop([20] * 15 + [40] + [20] * 14))
-    assert found.meta["steps_confidence"] == 28 / 29  # the first is not between two copies
+    assert found.meta.steps_confidence == 28 / 29  # the first is not between two copies
     kernels = np.bincount(found.step[(found.kind == Kind.GPU_COMPUTE) & (found.step != NONE)])
     assert sorted(kernels.tolist()) == [20] * 29 + [40]
 
@@ -93,7 +94,7 @@ def test_a_prefill_among_many_steps_is_a_step() -> None:
         pytest.param(loop([20] * 40, copies=0), id="no copy"),
         pytest.param(loop([20] * 40, copies=2), id="two copies a step"),
         pytest.param(loop([]), id="empty"),
-        pytest.param(replace(loop([20] * 40), meta={"evidence": "cuda_events"}), id="no profile"),
+        pytest.param(replace(loop([20] * 40), meta=Meta(evidence="cuda_events")), id="no profile"),
     ],
 )
 def test_where_it_cannot_be_told_there_are_no_steps(trace: Trace) -> None:
@@ -117,7 +118,9 @@ def test_how_steps_are_known(tmp_path: Path) -> None:
     assert step_source(recorded) == StepSource("recorded")
     generate(tmp_path / "trace.json", 3000, Loop())
     assert step_source(load(tmp_path / "trace.json")) == StepSource("annotations")
-    odd = replace(recorded, meta={"steps_from": ["graph"], "steps_confidence": None})  # in a file, anything may stand
+    odd = replace(
+        recorded, meta=Meta.parse({"steps_from": ["graph"], "steps_confidence": None})
+    )  # in a file, anything may stand
     assert step_source(odd) == StepSource("recorded")
 
 

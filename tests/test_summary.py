@@ -13,6 +13,7 @@ from cbprof.analysis.report import to_json
 from cbprof.analysis.summary import summarize
 from cbprof.errors import UsageError
 from cbprof.formats import load
+from cbprof.meta import Meta
 from cbprof.trace import Kind, Lane, RequestEvent, Trace, TraceBuilder
 
 TWO_STEPS = (
@@ -234,7 +235,7 @@ def with_tokens(*times: int, **meta: object) -> Trace:
     builder.request(RequestEvent.ARRIVE, 0, 0)
     for number, time in enumerate(times):
         builder.request(RequestEvent.TOKEN if number else RequestEvent.FIRST, 0, time)
-    return builder.build(meta)
+    return builder.build(Meta.parse(meta))
 
 
 def test_tokens_as_the_run_says_or_as_its_requests_show() -> None:

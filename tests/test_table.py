@@ -12,6 +12,7 @@ from rich.console import Console, RenderableType
 
 from cbprof.analysis.accounting.states import StateTotals
 from cbprof.analysis.summary import Summary, summarize
+from cbprof.meta import Meta
 from cbprof.render.evidence import in_a_sentence
 from cbprof.render.numbers import count, duration, percent, rate, ratio, short_percent
 from cbprof.render.tables.statebar import cells_of
@@ -111,10 +112,6 @@ def test_only_the_device_process_is_called_one(device: str | None, player: str) 
     assert in_a_sentence("emulated", device).startswith(f"No GPU: {player} plays the device;")
 
 
-def test_evidence_that_is_not_known_is_quoted() -> None:
-    assert "measured by  {player} [b]" in shown(summary_table(run("sync", evidence="{player} [b]", device="cpu")))
-
-
 @pytest.mark.parametrize("width", [30, 60, 80, 120])
 def test_any_width(width: int) -> None:
     sync, overlapped = run("sync"), run("async")
@@ -149,7 +146,7 @@ def test_names_from_a_file_cannot_steer_the_terminal() -> None:
         (ENGINE, Kind.CPU_WORK, "[bold]\x1b[2Jevil\x07", 0, 50, 0),
         (COMPUTE, Kind.GPU_COMPUTE, "compute", 50, 60, 0),
         mode="[/red]\x1b",
-        evidence="made \x1bup",
+        engine="made \x1bup",
     )
     text = shown(summary_table(summarize(trace), title="[red]x\x1b.json"))
     assert "\x1b" not in text
@@ -160,9 +157,9 @@ def test_names_from_a_file_cannot_steer_the_terminal() -> None:
 
 
 def test_what_is_unknown_says_so() -> None:
-    nothing = summarize(TraceBuilder().build({"complete": False}))
+    nothing = summarize(TraceBuilder().build(Meta.parse({"complete": False})))
     text = shown(summary_table(nothing))
-    assert text.count("unknown") == 8
+    assert text.count("unknown") == 9
     assert "! incomplete trace" in text
     assert "unknown" in shown(comparison_table(nothing, nothing))
 

@@ -17,6 +17,7 @@ from cbprof.analysis.summary import summarize
 from cbprof.analysis.verdict.overlap import Overlap
 from cbprof.analysis.verdict.verdict import Bound, Findings, Shortened, Verdict, judge
 from cbprof.formats import load
+from cbprof.meta import Meta
 from cbprof.trace import Kind, TraceBuilder
 
 
@@ -121,7 +122,7 @@ def kernels(count: int, *, gap: int, late: bool, evidence: str = "cupti", then_h
     if then_host:
         builder.span(engine, Kind.CPU_WORK, "schedule", begin + 10, then_host - 1)
         launch(count, begin + 10 + then_host, begin + 10 + then_host)
-    return summarize(builder.build({"complete": True, "evidence": evidence})).verdict
+    return summarize(builder.build(Meta.parse({"complete": True, "evidence": evidence}))).verdict
 
 
 def test_launch_bound_needs_cupti() -> None:

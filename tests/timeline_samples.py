@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from cbprof.meta import Meta
 from cbprof.trace import Kind, Lane, Trace, TraceBuilder
 
 MS = 1_000_000
@@ -45,7 +46,7 @@ def steady_trace(steps: int, *, complete: bool = True) -> Trace:
             (engine, Kind.CPU_WORK, "update", 88, 95),
         ):
             builder.span(lane, kind, name, at + start * MS // 10, (end - start) * MS // 10, step=step, slot=slot)
-    return builder.build({**META, "complete": complete})
+    return builder.build(Meta.parse({**META, "complete": complete}))
 
 
 def long_trace(steps: int) -> Trace:
@@ -67,7 +68,7 @@ def long_trace(steps: int) -> Trace:
         kinds = (Kind.GPU_H2D, Kind.GPU_COMPUTE, Kind.GPU_D2H)
         for stream, kind, length in zip(streams, kinds, device[step], strict=True):
             builder.span(stream, kind, kind.category, start + length // 9, length // 2, step=step, slot=step % 2)
-    return builder.build(META)
+    return builder.build(Meta.parse(META))
 
 
 def hostile_trace() -> Trace:
@@ -79,7 +80,7 @@ def hostile_trace() -> Trace:
     gpu = builder.lane(Lane("</script>", 0))
     for step in (0, len(HOSTILE_NAMES) - 1):
         builder.span(gpu, Kind.GPU_COMPUTE, HOSTILE_NAMES[step], step * 10 * MS, 10 * MS, step=step)
-    return builder.build({**META, "engine": "<i>engine</i>"})
+    return builder.build(Meta.parse({**META, "engine": "<i>engine</i>"}))
 
 
 def two_device_trace() -> Trace:
@@ -91,4 +92,4 @@ def two_device_trace() -> Trace:
         for device, length in ((0, 5), (1, 10)):
             lane = builder.lane(Lane("compute", device))
             builder.span(lane, Kind.GPU_COMPUTE, "compute", step * 10 * MS, length * MS, step=step)
-    return builder.build({**META, "device": "two tests"})
+    return builder.build(Meta.parse({**META, "device": "two tests"}))

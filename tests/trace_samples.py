@@ -6,6 +6,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from cbprof.meta import Meta
 from cbprof.trace import BATCH_PHASES, Kind, Lane, RequestEvent, Trace, TraceBuilder
 
 RESERVED_ARGS = ("step", "slot", "link", "tokens", "requests", "context", "phase")
@@ -47,7 +48,7 @@ def traces(draw: st.DrawFn) -> Trace:
         builder.batch(step, tokens=tokens, requests=requests, context=context, phase=phase)
     for _ in range(draw(st.integers(0, 4))):
         builder.request(draw(st.sampled_from(RequestEvent)), draw(st.integers(0, 1 << 62)), draw(times))
-    return builder.build(draw(metas))
+    return builder.build(Meta.parse(draw(metas)))
 
 
 extras = st.dictionaries(st.text(max_size=5).filter(lambda key: key not in RESERVED_ARGS), json_values, max_size=2)
@@ -66,7 +67,7 @@ def contents(trace: Trace) -> dict[str, Any]:
         column.tolist() for column in (steps.step, steps.tokens, steps.requests, steps.context, steps.phase)
     ]
     facts["requests"] = [column.tolist() for column in (requests.time_ns, requests.request, requests.event)]
-    facts["meta"] = {key: value for key, value in trace.meta.items() if key not in ABOUT_THE_READING}
+    facts["meta"] = {key: value for key, value in trace.meta.to_json().items() if key not in ABOUT_THE_READING}
     return facts | {"lanes": trace.lanes, "extra": dict(trace.extra)}
 
 
@@ -79,4 +80,4 @@ def small_trace() -> Trace:
     builder.span(compute, Kind.GPU_COMPUTE, "compute", 91_040, 7_312_001, step=0, slot=0, link=7)
     builder.request(RequestEvent.ARRIVE, 3, -5)
     builder.request(RequestEvent.FINISH, 3, 9_000_000)
-    return builder.build({"mode": "async", "evidence": "cuda_events", "workload": {"batch": 32}})
+    return builder.build(Meta.parse({"mode": "async", "evidence": "cuda_events", "workload": {"batch": 32}}))

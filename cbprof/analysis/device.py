@@ -163,7 +163,7 @@ def summarize_device(
         over_context=NO_SEGMENTS if idle is None else over_context(here, steps),
         verdict=judge(None if idle is None else findings),
         profile=profile(trace, here, host) if trace.is_profile else None,
-        device_name=trace.meta.get("device_names", {}).get(str(device)),
+        device_name=trace.meta.device_names.get(device),
     )
 
 

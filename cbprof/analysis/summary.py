@@ -29,6 +29,7 @@ from cbprof.analysis.verdict.latency import Latency, latency
 from cbprof.analysis.verdict.one_off import OneOff, one_offs
 from cbprof.analysis.verdict.verdict import Verdict, judge
 from cbprof.errors import UsageError
+from cbprof.meta import Evidence
 from cbprof.trace import RequestEvent, Trace
 
 
@@ -39,7 +40,7 @@ class Summary:
     mode: str | None
     engine: str | None
     device_name: str | None
-    evidence: str
+    evidence: Evidence
     activity: Activity
     complete: bool
     reliable: bool
@@ -140,21 +141,21 @@ def summarize(
     tokens = _tokens(trace, whole, whole_run=steps is None and window is None)
     return Summary(
         mode=trace.mode,
-        engine=_text(trace, "engine"),
-        device_name=_text(trace, "device"),
+        engine=trace.meta.engine,
+        device_name=trace.meta.device,
         evidence=trace.evidence,
         activity=activity,
         complete=trace.complete,
         reliable=health.reliable if health else trace.complete,
         warnings=(*_warnings(trace, devices, activity), *(health.warnings if health else ())),
-        health=dict(health.counts if health else trace.meta.get("health", {})) | _over_devices(devices),
+        health=dict(health.counts if health else trace.meta.health) | _over_devices(devices),
         window=whole,
         devices=devices,
         phases=phases,
         one_offs=one_offs(trace),
         tokens=tokens,
         latency=latency(trace.requests, whole, tokens if steps is None and window is None else None) if whole else None,
-        format=_text(trace, "format") or "chrome",
+        format=trace.meta.format,
         examination=health,
         step_source=step_source(trace),
     )
@@ -173,8 +174,8 @@ def _over_devices(devices: tuple[DeviceSummary, ...]) -> dict[str, float]:
 
 def _tokens(trace: Trace, window: Window | None, *, whole_run: bool) -> int | None:
     """Tokens generated in the window: as the run itself says, else by the record of its requests."""
-    workload = trace.meta.get("workload")
-    told = trace.meta.get("tokens", workload.get("tokens") if isinstance(workload, Mapping) else None)
+    workload = trace.meta.workload or {}
+    told = workload.get("tokens") if trace.meta.tokens is None else trace.meta.tokens
     if whole_run and isinstance(told, int):
         return told
     table = trace.requests
@@ -188,13 +189,13 @@ def _tokens(trace: Trace, window: Window | None, *, whole_run: bool) -> int | No
 def _warnings(trace: Trace, devices: tuple[DeviceSummary, ...], activity: Activity) -> Iterator[str]:
     if not trace.complete and not trace.is_profile:
         yield "incomplete trace: the run was cut short or the file truncated; the figures cover what is there"
-    lost = trace.meta.get("health", {}).get("n_dropped", 0)
+    lost = trace.meta.health.get("n_dropped", 0)
     if lost and not trace.is_profile:
         yield f"{lost} events of the file could not be read and are left out"
-    profiled = trace.meta.get("cupti")
-    if isinstance(profiled, dict) and "steps" in profiled:
-        first, last = profiled["steps"]
-        yield f"steps {first} to {last - 1} ran under a profiler ({profiled.get('file')}) and are left out"
+    profiled = trace.meta.cupti
+    if profiled is not None and profiled.steps is not None:
+        first, last = profiled.steps
+        yield f"steps {first} to {last - 1} ran under a profiler ({profiled.file}) and are left out"
     if not devices:
         yield "no span on a device: idle time is unknown"
     elif trace.on_device.all():
@@ -206,10 +207,7 @@ def _warnings(trace: Trace, devices: tuple[DeviceSummary, ...], activity: Activi
         elif device.traced.states is None:
             share = 100 * device.traced.untraced_ns / device.window.length_ns
             yield f"{share:.0f} % of the time no record says what the host did: whether it worked then is unknown"
-    if trace.evidence == "cuda_events" and devices and trace.meta.get("clock_error_ns") is None:
+    if trace.evidence == "unknown" and devices:
+        yield "the file does not say how it was measured: what counts as active, and how exactly, is unknown"
+    if trace.evidence == "cuda_events" and devices and trace.meta.clock_error_ns is None:
         yield "no clock error stated: the edges of a gap may be off by microseconds"
-
-
-def _text(trace: Trace, key: str) -> str | None:
-    value = trace.meta.get(key)
-    return value if isinstance(value, str) else None

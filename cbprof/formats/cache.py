@@ -28,6 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cbprof import __version__
+from cbprof.meta import Meta
 from cbprof.trace import Lane, RequestTable, StepTable, Trace
 
 WORTH_FROM = 20 << 20
@@ -100,7 +101,7 @@ def _readers() -> str:
     """What tells the code that reads traces from any other state of it."""
     package = Path(__file__).parents[1]
     crc = 0
-    for source in (package / "trace.py", *sorted(package.glob("formats/**/*.py"))):
+    for source in (package / "meta.py", package / "trace.py", *sorted(package.glob("formats/**/*.py"))):
         crc = zlib.crc32(source.read_bytes(), crc)
     return f"{__version__} {crc:08x}"
 
@@ -126,7 +127,7 @@ def _load(cache_file: Path, path: Path) -> Trace | None:
 def _can_be_kept(trace: Trace) -> bool:
     """Whether columns and JSON hold all that is known of a trace, exactly."""
     try:
-        return not trace.extra and bool(json.loads(json.dumps(dict(trace.meta))) == trace.meta)
+        return not trace.extra and Meta.parse(json.loads(json.dumps(trace.meta.to_json()))) == trace.meta
     except (TypeError, ValueError, RecursionError):
         return False
 
@@ -141,7 +142,7 @@ def _save(cache_file: Path, trace: Trace, content: Mapping[str, Any]) -> None:
             "names": trace.names,
             "lanes": [(lane.name, lane.device, lane.rank) for lane in trace.lanes],
             "columns": [(name, column.dtype.str, len(column)) for name, column in columns.items()],
-            "meta": dict(trace.meta),
+            "meta": trace.meta.to_json(),
         }
     ).encode()
     header += b" " * (-len(header) % 8)
@@ -182,5 +183,5 @@ def _unpack(header: Mapping[str, Any], body: npt.NDArray[np.uint8]) -> Trace:
         lanes=tuple(Lane(*lane) for lane in header["lanes"]),
         steps=StepTable(**table("steps.")),
         requests=RequestTable(**table("requests.")),
-        meta=header["meta"],
+        meta=Meta.parse(header["meta"]),
     )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from cbprof.meta import Meta
 from cbprof.trace import NONE, Int8, Int32, Int64, Lane, RequestTable, StepTable, Trace
 
 Thing = TypeVar("Thing", bound=Hashable)
@@ -47,7 +48,7 @@ class Block:
         return len(self.start_ns)
 
 
-def assemble(blocks: Sequence[Block], names: Sequence[str], lanes: Sequence[Lane], meta: Mapping[str, Any]) -> Trace:
+def assemble(blocks: Sequence[Block], names: Sequence[str], lanes: Sequence[Lane], meta: Meta) -> Trace:
     """The trace of all these spans, sorted. They carry no step and no slot, and there are no requests."""
     blocks = [block for block in blocks if len(block)] or [_EMPTY]
     start = _joined([block.start_ns for block in blocks])
@@ -67,7 +68,7 @@ def assemble(blocks: Sequence[Block], names: Sequence[str], lanes: Sequence[Lane
         lanes=tuple(lanes),
         steps=StepTable(none.astype(np.int32), none, none, none, none.astype(np.int8)),
         requests=RequestTable(none, none, none.astype(np.int8)),
-        meta=dict(meta),
+        meta=meta,
     )
 
 

@@ -43,7 +43,7 @@ def write_parquet(trace: Trace, path: Path) -> None:
         raise UsageError(f"{path}: writing Parquet needs pyarrow; {how}") from None
 
     table = pa.Table.from_pandas(spans_table(trace), preserve_index=False)
-    facts = to_json(trace.meta).encode()
+    facts = to_json(trace.meta.to_json()).encode()
     table = table.replace_schema_metadata({**(table.schema.metadata or {}), b"cbprof": facts})
     _replacing(path, lambda part: parquet.write_table(table, part))
 

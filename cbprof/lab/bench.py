@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from cbprof.engine.config import EngineConfig
-from cbprof.engine.devices.base import Device, Event, Program, SlotBuffers, Stream, Streams
+from cbprof.engine.devices.base import Device, DeviceEvidence, Event, Program, SlotBuffers, Stream, Streams
 from cbprof.record.clocks.base import DeviceClock
 
 SLOTS = 2
@@ -27,7 +27,7 @@ class BareDevice(Protocol):
     def name(self) -> str: ...
 
     @property
-    def evidence(self) -> str: ...
+    def evidence(self) -> DeviceEvidence: ...
 
     @property
     def slots(self) -> Sequence[SlotBuffers]: ...

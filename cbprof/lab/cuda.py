@@ -10,7 +10,7 @@ from functools import cached_property
 import torch
 
 from cbprof.engine.config import EngineConfig
-from cbprof.engine.devices.base import Event, Program, SlotBuffers, Stream, Streams
+from cbprof.engine.devices.base import DeviceEvidence, Event, Program, SlotBuffers, Stream, Streams
 from cbprof.engine.devices.cuda import CudaEvent, CudaStream
 from cbprof.engine.engine import Engine
 from cbprof.errors import UsageError
@@ -37,7 +37,7 @@ class CudaArithmetic:
     Raises :class:`UsageError` where torch sees no GPU.
     """
 
-    evidence = "cuda_events"
+    evidence: DeviceEvidence = "cuda_events"
 
     def __init__(self) -> None:
         if not torch.cuda.is_available():

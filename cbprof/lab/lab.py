@@ -13,6 +13,7 @@ from cbprof.errors import UsageError
 from cbprof.lab.bench import BareDevice, Bench, Server
 from cbprof.lab.host import HostBench
 from cbprof.lab.recording import Recording
+from cbprof.meta import Meta
 from cbprof.record.span_tracer import SpanTracer
 from cbprof.record.tracer import Tracer
 from cbprof.trace import TraceBuilder
@@ -97,19 +98,19 @@ class Lab:
     def slots(self) -> tuple[BareSlot, ...]:
         return tuple(BareSlot(index, self.device) for index in range(len(self.device.slots)))
 
-    def recording(self, **meta: Any) -> Recording[SpanTracer]:
-        """A new recording of the three streams; ``meta`` goes into its trace."""
+    def recording(self, **facts: Any) -> Recording[SpanTracer]:
+        """A new recording of the three streams; the facts, fields of :class:`Meta`, go into its trace."""
         builder = TraceBuilder()
-        return Recording(builder, SpanTracer(builder, self.bench.clock()), self._meta(meta))
+        return Recording(builder, SpanTracer(builder, self.bench.clock()), self._meta(facts))
 
-    def recording_of_any_stream(self, **meta: Any) -> Recording[Tracer]:
+    def recording_of_any_stream(self, **facts: Any) -> Recording[Tracer]:
         """A new recording of streams of any kind and number."""
         builder = TraceBuilder()
-        return Recording(builder, Tracer(builder, device=self.bench.clock()).start(), self._meta(meta))
+        return Recording(builder, Tracer(builder, device=self.bench.clock()).start(), self._meta(facts))
 
-    def _meta(self, meta: dict[str, Any]) -> dict[str, Any]:
-        known = {"engine": "cbprof lab", "evidence": self.device.evidence, "device": self.device.name}
-        return {**known, **meta}
+    def _meta(self, facts: dict[str, Any]) -> Meta:
+        known = Meta(evidence=self.device.evidence, engine="cbprof lab", device=self.device.name)
+        return known.changed(**facts)
 
     def batches(self, count: int) -> list[Batch]:
         """New batches, never the same twice, with the answers that come of waiting for every operation."""

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
+from cbprof.meta import Meta
 from cbprof.record.recorder import Recorded
 from cbprof.trace import Trace, TraceBuilder
 
@@ -31,7 +30,7 @@ class Recording(Generic[T]):
         recording.trace
     """
 
-    def __init__(self, builder: TraceBuilder, tracer: T, meta: Mapping[str, Any]) -> None:
+    def __init__(self, builder: TraceBuilder, tracer: T, meta: Meta) -> None:
         self._builder = builder
         self._tracer = tracer
         self._meta = meta
@@ -44,14 +43,13 @@ class Recording(Generic[T]):
         recorded = self._tracer.close()
         assert recorded is not None, "closed twice"
         self._trace = self._builder.build(
-            {
-                **self._meta,
-                "complete": error is None,
-                "tokens": recorded.tokens,
-                "clock_error_ns": recorded.clock_error_ns,
-                "device_error_ns": recorded.device_error_ns,
-                "edges": [asdict(edge) for edge in recorded.edges],
-            }
+            self._meta.changed(
+                complete=error is None,
+                tokens=recorded.tokens,
+                clock_error_ns=recorded.clock_error_ns,
+                device_error_ns=recorded.device_error_ns,
+                edges=tuple(recorded.edges),
+            )
         )
 
     @property

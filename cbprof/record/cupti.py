@@ -10,9 +10,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cbprof.engine.hooks import Hooks
+from cbprof.meta import ProfiledSteps
 
 if TYPE_CHECKING:
     from torch.profiler import profile
@@ -80,7 +81,7 @@ class CuptiWindow:
             self._profiler.stop()
             self.stopped_ns = self._now()
 
-    def finish(self, trace: Path, origin_ns: int) -> dict[str, Any] | None:
+    def finish(self, trace: Path, origin_ns: int) -> ProfiledSteps | None:
         """Stop, write what was profiled beside ``trace``, and say where it is and when it was taken.
 
         None if the run did not get so far. Times count from ``origin_ns``, as those in the trace do.
@@ -90,13 +91,13 @@ class CuptiWindow:
             return None
         path = cupti_path(trace)
         self._profiler.export_chrome_trace(str(path))
-        return {
-            "file": path.name,
-            "steps": [self.first, self.last],
-            "start_ns": self.started_ns - origin_ns,
-            "end_ns": self.stopped_ns - origin_ns,
-            "tokens": self.produced,
-        }
+        return ProfiledSteps(
+            file=path.name,
+            steps=(self.first, self.last),
+            start_ns=self.started_ns - origin_ns,
+            end_ns=self.stopped_ns - origin_ns,
+            tokens=self.produced,
+        )
 
 
 def cupti_path(path: Path) -> Path:

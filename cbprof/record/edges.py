@@ -7,28 +7,14 @@ for, is missing here, in every run.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from cbprof.meta import Edge
 
 if TYPE_CHECKING:
     from cbprof.engine.devices.base import Event, Stream, StreamKind
 
 Waiter = Literal["h2d", "compute", "d2h", "host"]
-
-
-@dataclass(frozen=True, slots=True)
-class Edge:
-    """``waiter`` waited ``count`` times for ``event``, recorded on ``recorded_on`` ``steps_before`` steps earlier.
-
-    ``recorded_on`` and ``steps_before`` are None where the event had never been recorded, so that the wait did
-    nothing.
-    """
-
-    event: str
-    recorded_on: StreamKind | None
-    waiter: Waiter
-    steps_before: int | None
-    count: int
 
 
 class _Record(NamedTuple):

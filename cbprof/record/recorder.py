@@ -24,9 +24,9 @@ from typing import Any, Self
 from weakref import WeakSet
 
 from cbprof.errors import CbprofError
+from cbprof.meta import Edge
 from cbprof.record.devices import Devices
 from cbprof.record.drain import DeviceLane, Drain, HostSpan, LaunchSpan
-from cbprof.record.edges import Edge
 from cbprof.record.lanes import HostLanes
 from cbprof.record.live import Activity
 from cbprof.trace import BatchPhase, RequestEvent, SpanSink

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -17,6 +17,7 @@ from cbprof.engine.hooks import NoHooks
 from cbprof.engine.placement import rank_facts
 from cbprof.engine.workload import Workload
 from cbprof.formats import TraceWriter
+from cbprof.meta import Meta, ProfiledSteps
 from cbprof.record.attach import attach
 from cbprof.record.clocks.base import DeviceClock
 from cbprof.record.clocks.cuda import CudaClock
@@ -66,7 +67,8 @@ def record(
     """
     requests = workload.make_requests(engine.vocab_size)
     origin_ns, base_time_ns = time.perf_counter_ns(), time.time_ns()
-    writer = TraceWriter(path, _metadata(engine, workload, mode) | {"base_time_ns": base_time_ns})
+    meta = _metadata(engine, workload, mode, base_time_ns)
+    writer = TraceWriter(path, meta)
     clock = _device_clock(engine.device)
     tracer = SpanTracer(writer, clock, device=engine.config.device_index, origin_ns=origin_ns).start()
     if watch is not None:
@@ -80,31 +82,33 @@ def record(
             raise
     finally:
         profiled = None if window is None else window.finish(path, tracer.origin_ns)
-        _finish(writer, tracer, outcome, profiled)
+        _finish(writer, meta, tracer, outcome, profiled)
     return RecordedRun(path, outcome)
 
 
-def _finish(writer: TraceWriter, tracer: SpanTracer, outcome: Outcome | None, profiled: dict[str, Any] | None) -> None:
+def _finish(
+    writer: TraceWriter, meta: Meta, tracer: SpanTracer, outcome: Outcome | None, profiled: ProfiledSteps | None
+) -> None:
     """Close the file, whatever has happened, unless it happened before the first token."""
     try:
         recorded = tracer.close()
     except BaseException:
-        writer.close({"complete": False})
+        writer.close(meta.changed(complete=False))
         raise
     if not recorded.tokens:
         writer.abandon()
         return
-    final: dict[str, Any] = {
-        "complete": outcome is not None,
-        "tokens": recorded.tokens,
-        "clock_error_ns": recorded.clock_error_ns,
-        "device_error_ns": recorded.device_error_ns,
-        "edges": [asdict(edge) for edge in recorded.edges],
-    }
-    if outcome is not None:
-        final |= {"dropped_tokens": outcome.counters.dropped, "preemptions": outcome.counters.preemptions}
-    if profiled is not None:
-        final["cupti"] = profiled
+    counters = None if outcome is None else outcome.counters
+    final = replace(
+        meta,
+        complete=outcome is not None,
+        tokens=recorded.tokens,
+        clock_error_ns=recorded.clock_error_ns,
+        device_error_ns=recorded.device_error_ns,
+        edges=recorded.edges,
+        cupti=profiled,
+        extra={"dropped_tokens": counters.dropped, "preemptions": counters.preemptions} if counters else {},
+    )
     writer.close(final)
 
 
@@ -113,23 +117,23 @@ def _device_clock(device: CudaDevice | HostDevice) -> DeviceClock:
     return HostClock(device) if isinstance(device, HostDevice) else CudaClock(device.index)
 
 
-def _metadata(engine: Engine, workload: Workload, mode: Mode) -> dict[str, Any]:
+def _metadata(engine: Engine, workload: Workload, mode: Mode, base_time_ns: int) -> Meta:
     """What a reader of the trace wants to know about the run."""
-    config, facts = engine.config, engine.device.facts
-    return {
-        "mode": mode,
-        "engine": "cbprof reference",
-        "evidence": engine.device.evidence,
-        "device": engine.device.name,
-        "cuda_graphs": config.device == "cuda",
-        "model": facts.name,
-        "dtype": config.dtype,
-        "torch": version("torch"),
-        "transformers": version("transformers"),
-        "config": asdict(config),
-        "workload": {"batch": config.max_batch, **asdict(workload)},
-        **rank_facts(workload.rank, workload.world_size),
-    }
+    config = engine.config
+    return Meta(
+        evidence=engine.device.evidence,
+        mode=mode,
+        engine="cbprof reference",
+        device=engine.device.name,
+        cuda_graphs=config.device == "cuda",
+        model=engine.device.facts.name,
+        dtype=config.dtype,
+        torch=version("torch"),
+        transformers=version("transformers"),
+        config=asdict(config),
+        workload={"batch": config.max_batch, **asdict(workload)},
+        base_time_ns=base_time_ns,
+    ).changed(**rank_facts(workload.rank, workload.world_size))
 
 
 class Recordable(Protocol):
@@ -181,6 +185,6 @@ class _Transformers(TransformersEngine):
                 attachment.complete = False
             finally:
                 if window is not None and recorder is not None and (facts := window.finish(path, recorder.origin_ns)):
-                    attachment.tracer.meta["cupti"] = facts
+                    attachment.tracer.meta["cupti"] = facts.to_json()
         # Sampling takes from one stream of random numbers, of which the warm-up of async uses more.
         return RecordedRun(path, outcome, comparable=workload.temperature == 0)

@@ -31,6 +31,7 @@ from weakref import WeakSet
 
 from cbprof.engine.placement import Placement
 from cbprof.formats import TraceWriter
+from cbprof.meta import Meta
 from cbprof.record import spans
 from cbprof.record.clocks.base import BlockingClock, NoClock
 from cbprof.record.clocks.choice import DeviceChoice, choose_clock, cuda_is_there
@@ -48,7 +49,7 @@ SWITCH = "CBPROF"
 class TraceFile(Protocol):
     """A sink that is finished at the end, or given up: :class:`~cbprof.formats.TraceWriter`."""
 
-    def close(self, end: Mapping[str, Any]) -> object: ...
+    def close(self, meta: Meta) -> object: ...
 
     def abandon(self) -> None: ...
 
@@ -234,12 +235,12 @@ class Tracer:
             recorded = recorder.close()
         except BaseException:
             if file is not None:
-                file.close(self.meta | {"complete": False})
+                file.close(Meta.parse(self.meta | {"complete": False}))
             raise
         if file is not None and not recorded.spans:
             file.abandon()
         elif file is not None:
-            file.close(self.meta | self._final(recorder, recorded, complete=complete))
+            file.close(Meta.parse(self.meta | self._final(recorder, recorded, complete=complete)))
         return recorded
 
     def _open(self, placement: Placement) -> SpanSink:
@@ -247,7 +248,7 @@ class Tracer:
         self.meta = placement.facts | self.meta
         if self.path is not None:
             self.path = placement.path(self.path)
-            return TraceWriter(self.path, self.meta)
+            return TraceWriter(self.path, Meta.parse(self.meta))
         assert self._sink is not None
         return self._sink
 

@@ -6,21 +6,23 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from cbprof.analysis.accounting.steps import StepSource
+from cbprof.meta import Evidence
 from cbprof.render.numbers import percent
 
 DEVICE_PROCESS = "host process"
 """What the reference engine without a GPU calls its device. In other engines the host computes by itself."""
 
-_IN_SHORT: Mapping[str, str] = MappingProxyType(
+_IN_SHORT: Mapping[Evidence, str] = MappingProxyType(
     {
         "cuda_events": "event spans on the stream; holes inside a span are not seen",
         "cupti": "the device's own records of kernels and copies",
         "emulated": "no GPU, {player} plays the device",
         "predicted": "computed from another trace, not measured",
+        "unknown": "unknown means: the file does not say how it was measured",
     }
 )
 
-_IN_A_SENTENCE: Mapping[str, str] = MappingProxyType(
+_IN_A_SENTENCE: Mapping[Evidence, str] = MappingProxyType(
     {
         "cuda_events": "GPU activity is the time between CUDA events on a stream; holes inside such a span are not "
         "seen.",
@@ -28,19 +30,19 @@ _IN_A_SENTENCE: Mapping[str, str] = MappingProxyType(
         "idle.",
         "emulated": "No GPU: {player} plays the device; active means that it was running the operation.",
         "predicted": "Predicted from another trace, not measured.",
+        "unknown": "How GPU activity was measured is unknown: the file does not say.",
     }
 )
 
 
-def in_short(evidence: str, device: object) -> str:
-    """For a row of a table. ``device``: what the trace calls it, if anything. Words that are not known stay."""
-    return _IN_SHORT[evidence].format(player=_player(device)) if evidence in _IN_SHORT else evidence
+def in_short(evidence: Evidence, device: str | None) -> str:
+    """For a row of a table. ``device``: what the trace calls it, if anything."""
+    return _IN_SHORT[evidence].format(player=_player(device))
 
 
-def in_a_sentence(evidence: str, device: object) -> str:
+def in_a_sentence(evidence: Evidence, device: str | None) -> str:
     """For a caption. ``device`` as above."""
-    known = _IN_A_SENTENCE.get(evidence)
-    return f"Evidence: {evidence}." if known is None else known.format(player=_player(device))
+    return _IN_A_SENTENCE[evidence].format(player=_player(device))
 
 
 def step_source_in_short(source: StepSource) -> str:
@@ -50,5 +52,5 @@ def step_source_in_short(source: StepSource) -> str:
     return f"{source.name}, {percent(100 * source.confidence)} of the steps alike"
 
 
-def _player(device: object) -> str:
+def _player(device: str | None) -> str:
     return "a process of its own" if device == DEVICE_PROCESS else "the host"

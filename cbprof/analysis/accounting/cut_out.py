@@ -45,16 +45,17 @@ def cut_out(trace: Trace, start_ns: int, end_ns: int) -> Trace:
 def without_profiled_steps(trace: Trace) -> Trace:
     """``trace`` without its CUPTI window, which slows the steps in it down; the trace itself if it has none.
 
-    The tokens that the window brought are taken off ``meta["tokens"]``.
+    The tokens that the window brought are taken off ``meta.tokens``.
     """
-    window = trace.meta.get("cupti")
-    if not isinstance(window, dict) or not {"start_ns", "end_ns"} <= window.keys():
+    window, tokens = trace.meta.cupti, trace.meta.tokens
+    if window is None or window.start_ns is None or window.end_ns is None:
         return trace
     # Without its times the window is known to be gone: cutting again changes nothing.
-    meta = {**trace.meta, "cupti": {key: window[key] for key in window if key not in ("start_ns", "end_ns")}}
-    if "tokens" in meta:
-        meta["tokens"] -= window.get("tokens", 0)
-    return cut_out(replace(trace, meta=meta), int(window["start_ns"]), int(window["end_ns"]))
+    meta = trace.meta.changed(
+        cupti=replace(window, start_ns=None, end_ns=None),
+        tokens=None if tokens is None else tokens - (window.tokens or 0),
+    )
+    return cut_out(replace(trace, meta=meta), window.start_ns, window.end_ns)
 
 
 def _moved(times: Int64, start_ns: int, end_ns: int) -> Int64:

@@ -128,7 +128,7 @@ def counted_on_host(trace: Trace) -> npt.NDArray[np.bool_]:
 
 def frames(trace: Trace) -> npt.NDArray[np.bool_]:
     """Mask of the annotations that only frame a step (``ProfilerStep#3``) and say nothing about what happened in it."""
-    names = set(trace.meta.get("step_frames", ()))
+    names = set(trace.meta.step_frames)
     ids = [index for index, name in enumerate(trace.names) if name in names]
     mask: npt.NDArray[np.bool_] = (trace.kind == Kind.CPU_ANNOTATION) & np.isin(trace.name_id, ids)
     return mask

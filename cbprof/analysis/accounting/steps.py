@@ -42,10 +42,10 @@ def step_source(trace: Trace) -> StepSource | None:
     """How the steps of this trace are known; None where it has none."""
     if trace.step.max(initial=NONE) == NONE:
         return None
-    name, confidence = trace.meta.get("steps_from"), trace.meta.get("steps_confidence")
-    if isinstance(name, str) and isinstance(confidence, int | float):
-        return StepSource(name, float(confidence))
-    return StepSource(ANNOTATED if "step_frames" in trace.meta else RECORDED)
+    name, confidence = trace.meta.steps_from, trace.meta.steps_confidence
+    if name is not None and confidence is not None:
+        return StepSource(name, confidence)
+    return StepSource(ANNOTATED if trace.meta.step_frames else RECORDED)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

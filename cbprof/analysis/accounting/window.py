@@ -135,9 +135,8 @@ def hull(windows: Mapping[int, Window]) -> Window | None:
 
 def extent(trace: Trace) -> Window | None:
     """All that was recorded, of host and devices; None for an empty trace."""
-    known = trace.meta.get("extent_ns")
-    if isinstance(known, list | tuple) and len(known) == 2:
-        return Window(int(known[0]), int(known[1]), "extent")
+    if trace.meta.extent_ns is not None:
+        return Window(*trace.meta.extent_ns, "extent")
     return Window(int(trace.start_ns.min()), int(trace.end_ns.max()), "extent") if len(trace) else None
 
 

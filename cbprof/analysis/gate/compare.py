@@ -108,7 +108,7 @@ def compare(
     """
     old, new = summarize(before, steps=steps), summarize(after, steps=steps)
     differences = tuple(_differences(before, after))
-    known = all(isinstance(trace.meta.get("workload"), Mapping) for trace in (before, after))
+    known = None not in (before.meta.workload, after.meta.workload)
     different = any(each.of_workload and None not in (each.before, each.after) for each in differences)
     pairs = tuple(zip(old.devices, new.devices, strict=False))
     common = max(
@@ -128,7 +128,7 @@ def compare(
 
 
 def _differences(before: Trace, after: Trace) -> Iterator[Difference]:
-    old, new = _facts(before.meta), _facts(after.meta)
+    old, new = _facts(before.meta.to_json()), _facts(after.meta.to_json())
     for key in dict.fromkeys((*old, *new)):
         if old.get(key) != new.get(key):
             yield Difference(key, old.get(key), new.get(key), of_workload=key.split(".")[0] in WORKLOAD)

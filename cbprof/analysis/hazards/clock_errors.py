@@ -43,14 +43,12 @@ class ClockBounds:
 
 def clock_bounds(trace: Trace) -> ClockBounds:
     """The error bounds of a trace. What the file states is taken as it is."""
-    device = _stated(trace, "device_error_ns") or _overlaps(trace)
-    return ClockBounds(_stated(trace, "clock_error_ns") or _early_starts(trace, device.ns), device)
+    device = _stated(trace.meta.device_error_ns) or _overlaps(trace)
+    return ClockBounds(_stated(trace.meta.clock_error_ns) or _early_starts(trace, device.ns), device)
 
 
-def _stated(trace: Trace, key: str) -> ErrorBound | None:
-    value = trace.meta.get(key)
-    valid = isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
-    return ErrorBound(int(value), stated=True) if valid and value is not None else None
+def _stated(bound_ns: int | None) -> ErrorBound | None:
+    return None if bound_ns is None else ErrorBound(bound_ns, stated=True)
 
 
 def _overlaps(trace: Trace) -> ErrorBound:

@@ -11,21 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from cbprof.analysis.hazards.batch_times import UNKNOWN, BatchTimes
+from cbprof.meta import Edge
 from cbprof.trace import Trace
-
-
-@dataclass(frozen=True, slots=True)
-class NotedEdge:
-    """``waiter`` waited ``count`` times for ``event``, recorded on ``recorded_on`` ``steps_before`` steps earlier."""
-
-    event: str | None
-    recorded_on: str | None
-    waiter: str | None
-    steps_before: int | None
-    count: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,26 +42,10 @@ NEEDED: Mapping[str, _Needed] = MappingProxyType(
 )
 
 
-def noted_edges(trace: Trace) -> tuple[NotedEdge, ...] | None:
-    """The edges that a recording noted, or None where it noted none. Entries that are not edges are skipped."""
-    noted = trace.meta.get("edges")
-    if not isinstance(noted, list | tuple):
-        return None
-    edges = tuple(_edges(noted))
-    return edges or None
-
-
-def _edges(noted: Sequence[Any]) -> Iterator[NotedEdge]:
-    for entry in noted:
-        if isinstance(entry, Mapping) and isinstance(entry.get("count"), int):
-            event, recorded_on, waiter = (entry.get(name) for name in ("event", "recorded_on", "waiter"))
-            yield NotedEdge(event, recorded_on, waiter, entry.get("steps_before"), entry["count"])
-
-
 def missing_edges(trace: Trace, times: BatchTimes) -> tuple[MissingEdge, ...] | None:
     """What the steps of a device lack; None where the trace does not say which orderings there were."""
-    edges = noted_edges(trace)
-    if edges is None:
+    edges = trace.meta.edges
+    if not edges:
         return None
     uses = {
         "h2d_before_compute": (times.h2d_end != UNKNOWN) & (times.compute_start != UNKNOWN),
@@ -85,7 +59,7 @@ def missing_edges(trace: Trace, times: BatchTimes) -> tuple[MissingEdge, ...] | 
     return tuple(edge for edge in missing if edge is not None)
 
 
-def _missing(rule: str, steps: int, edges: Sequence[NotedEdge]) -> MissingEdge | None:
+def _missing(rule: str, steps: int, edges: Sequence[Edge]) -> MissingEdge | None:
     """The steps that lack the edge of a rule. An edge of the right ends but another step does not count."""
     needed = NEEDED[rule]
     waits = [edge for edge in edges if edge.waiter == needed.waiter]
@@ -99,7 +73,7 @@ def _missing(rule: str, steps: int, edges: Sequence[NotedEdge]) -> MissingEdge |
     return MissingEdge(rule, steps - right, text + "".join(_instead(waits, needed)))
 
 
-def _instead(waits: Sequence[NotedEdge], needed: _Needed) -> Iterator[str]:
+def _instead(waits: Sequence[Edge], needed: _Needed) -> Iterator[str]:
     """What was waited for in vain."""
     for edge in waits:
         if edge.recorded_on is None:
@@ -109,7 +83,7 @@ def _instead(waits: Sequence[NotedEdge], needed: _Needed) -> Iterator[str]:
             yield f"; it waits for {edge.event} as recorded {off} step{'s' if off > 1 else ''} {side}"
 
 
-def _reused_early(times: BatchTimes, edges: Sequence[NotedEdge]) -> MissingEdge | None:
+def _reused_early(times: BatchTimes, edges: Sequence[Edge]) -> MissingEdge | None:
     """Slots prepared again before the host had waited for their last batch: host times alone, so no clock error.
 
     An engine may also make the host wait for the copy to the device itself before it rewrites the buffer; then there

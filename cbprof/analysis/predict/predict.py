@@ -7,7 +7,7 @@ gives the async timeline; an async trace gives the same loop again, for what-ifs
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,10 +20,10 @@ from cbprof.analysis.predict.durations import Measured, measure
 from cbprof.analysis.predict.predicted_trace import predicted_trace
 from cbprof.analysis.predict.replay import Schedule, replay
 from cbprof.analysis.predict.whatif import WhatIf
+from cbprof.meta import Meta
 from cbprof.trace import NONE, Trace
 
 # Facts of the measured run that say nothing about the predicted one.
-NOT_PREDICTED = ("clock_error_ns", "device_error_ns", "edges", "health", "otherData", "captured_steps")
 SCHEMA = 1
 
 
@@ -137,16 +137,21 @@ def _notes(measured: Measured) -> Iterator[str]:
         yield "no wait spans: the host counts as waiting from its last launch until the device is done"
 
 
-def _metadata(measured: Measured, what_if: WhatIf) -> dict[str, Any]:
+def _metadata(measured: Measured, what_if: WhatIf) -> Meta:
     source = measured.trace
-    meta = {key: value for key, value in source.meta.items() if key not in NOT_PREDICTED}
-    return meta | {
-        "mode": "async" if what_if.slots > 1 else "sync",
-        "evidence": "predicted",
-        "predicted_from": {
-            "mode": source.mode,
-            "evidence": source.evidence,
-            "wall_ns": measured.window.length_ns,
-            "what_if": what_if.to_json(),
-        },
+    meta = source.meta.changed(
+        mode="async" if what_if.slots > 1 else "sync",
+        evidence="predicted",
+        clock_error_ns=None,
+        device_error_ns=None,
+        edges=(),
+        health={},
+        other_data=None,
+    )
+    predicted_from = {
+        "mode": source.mode,
+        "evidence": source.evidence,
+        "wall_ns": measured.window.length_ns,
+        "what_if": what_if.to_json(),
     }
+    return replace(meta, extra={**meta.extra, "predicted_from": predicted_from})

@@ -6,7 +6,7 @@ falls into two, since other batches' work comes between its halves. Waits are ne
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from cbprof.analysis.accounting.blame import NO_REQUESTS
 from cbprof.analysis.predict.durations import CAPTURE, DeviceWork, Measured
 from cbprof.analysis.predict.replay import Schedule
 from cbprof.analysis.predict.whatif import WhatIf
+from cbprof.meta import Meta
 from cbprof.trace import NONE, Int64, Kind, RequestEvent, RequestTable, Trace
 
 
@@ -30,7 +31,7 @@ class _Rows(NamedTuple):
     slot: Int64
 
 
-def predicted_trace(measured: Measured, schedule: Schedule, what_if: WhatIf, meta: dict[str, Any]) -> Trace:
+def predicted_trace(measured: Measured, schedule: Schedule, what_if: WhatIf, meta: Meta) -> Trace:
     """The replayed run as a trace on the time axis of the measured one, with the same start."""
     source, steps = measured.trace, measured.steps
     names = dict.fromkeys((*source.names, "wait", NO_REQUESTS, CAPTURE))

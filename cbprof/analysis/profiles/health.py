@@ -71,9 +71,9 @@ class _Findings:
 def examine(trace: Trace, launch_of: Int64 | None = None) -> Health:
     """Examine the trace of a profiler. Pass ``launch_of`` (see :func:`launches`), if it is at hand."""
     launch_of = launches(trace) if launch_of is None else launch_of
-    found = _Findings(reliable=trace.complete and bool(trace.meta.get("reliable", True)))
-    found.counts |= trace.meta.get("health", {})
-    found.warnings += trace.meta.get("warnings", ())
+    found = _Findings(reliable=trace.complete and trace.meta.reliable)
+    found.counts |= trace.meta.health
+    found.warnings += trace.meta.warnings
     gpu = np.flatnonzero(trace.on_device)
     twins = _twins(trace, gpu)
     single = gpu[~twins[gpu]]

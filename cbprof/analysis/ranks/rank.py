@@ -177,7 +177,6 @@ def _number(trace: Trace, device: int) -> int | None:
 
 
 def _base(trace: Trace, start_ns: int) -> int | None:
-    base = trace.meta.get("base_time_ns")
-    if isinstance(base, int):
-        return base
+    if trace.meta.base_time_ns is not None:
+        return trace.meta.base_time_ns
     return 0 if start_ns > _SINCE_1970_NS else None

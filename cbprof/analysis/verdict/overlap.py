@@ -80,8 +80,8 @@ def launch_lead(steps: StepTimes) -> LaunchLead | None:
 def _graph_coverage_pct(trace: Trace, steps: StepTimes) -> float | None:
     """A step with a ``capture`` span is not a replay. What says that the others are: such a span, or the run itself."""
     captures = ~trace.on_device & np.isin(trace.name_id, [i for i, name in enumerate(trace.names) if name == CAPTURE])
-    uses_graphs = trace.meta.get("cuda_graphs", True if captures.any() else None)
-    if not isinstance(uses_graphs, bool) or not len(steps):
+    uses_graphs = True if trace.meta.cuda_graphs is None and captures.any() else trace.meta.cuda_graphs
+    if uses_graphs is None or not len(steps):
         return None
     captured = int(np.isin(steps.step, trace.step[captures]).sum())
     return 100 * (len(steps) - captured) / len(steps) if uses_graphs else 0.0

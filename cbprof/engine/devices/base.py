@@ -67,6 +67,9 @@ class SlotBuffers:
     output: IntArray
 
 
+DeviceEvidence = Literal["cuda_events", "emulated"]
+
+
 class Device(Protocol):
     """A place that runs batches."""
 
@@ -75,7 +78,7 @@ class Device(Protocol):
         """For people and metadata: ``NVIDIA H200``, ``host process``."""
 
     @property
-    def evidence(self) -> str:
+    def evidence(self) -> DeviceEvidence:
         """What its spans are worth: ``cuda_events`` or ``emulated``."""
 
     @property

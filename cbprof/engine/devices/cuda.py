@@ -12,7 +12,7 @@ from functools import cached_property
 
 import torch
 
-from cbprof.engine.devices.base import Event, Program, SlotBuffers, Stream, StreamKind, Streams
+from cbprof.engine.devices.base import DeviceEvidence, Event, Program, SlotBuffers, Stream, StreamKind, Streams
 from cbprof.engine.layout import SlotLayout
 from cbprof.engine.model.runner import Runner
 from cbprof.engine.model.spec import ModelFacts, ModelSpec
@@ -52,7 +52,7 @@ class CudaDevice:
     Raises :class:`UsageError` if there is no CUDA device ``index``, :class:`EngineError` if its memory is too small.
     """
 
-    evidence = "cuda_events"
+    evidence: DeviceEvidence = "cuda_events"
 
     def __init__(
         self,

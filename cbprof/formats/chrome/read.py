@@ -11,6 +11,7 @@ from typing import Any
 
 from cbprof.errors import DataError
 from cbprof.formats.chrome.syntax import SCHEMA, ChromeDocument, plain
+from cbprof.meta import Meta
 from cbprof.trace import BATCH_PHASES, CATEGORIES, NONE, Kind, Lane, RequestEvent, Trace, TraceBuilder
 
 _REQUEST_EVENTS = {event.name.lower(): event for event in RequestEvent}
@@ -39,7 +40,7 @@ def to_trace(document: ChromeDocument, path: Path) -> Trace:
     """
     meta = _meta(document, path)
     builder = TraceBuilder()
-    lanes = _Lanes(builder, rank=_integer(meta.get("rank"), bits=32))
+    lanes = _Lanes(builder, rank=NONE if meta.rank is None else meta.rank)
     for event in document.events:
         if isinstance(event, dict) and event.get("ph") == "M":
             with suppress(*_MALFORMED):
@@ -53,23 +54,20 @@ def to_trace(document: ChromeDocument, path: Path) -> Trace:
     if not document.whole and not n_recovered:
         raise DataError(f"{path}: cut off or damaged before its first span; record the trace again")
     health = {"n_events_recovered": n_recovered, "n_dropped": n_dropped}
-    imported = meta.get("health")  # of a trace that was converted from another format
-    if isinstance(imported, dict):
-        lost = _integer(imported.get("n_dropped"), bits=64)
-        health = {**imported, **health, "n_dropped": n_dropped + max(lost, 0)}
-    return builder.build(meta | {"health": health})
+    imported = meta.health  # of a trace that was converted from another format
+    lost = max(imported.get("n_dropped", 0), 0)
+    return builder.build(meta.changed(health={**imported, **health, "n_dropped": n_dropped + lost}))
 
 
-def _meta(document: ChromeDocument, path: Path) -> dict[str, Any]:
+def _meta(document: ChromeDocument, path: Path) -> Meta:
     head, end, other = (document.fields.get(key) for key in ("cbprof", "cbprof_end", "otherData"))
-    meta = {**(head if isinstance(head, dict) else {}), **(end if isinstance(end, dict) else {})}
-    schema = meta.pop("schema", SCHEMA)
+    said = {**(head if isinstance(head, dict) else {}), **(end if isinstance(end, dict) else {})}
+    schema = said.pop("schema", SCHEMA)
     if not isinstance(schema, int | float) or schema >= SCHEMA + 1:
         raise DataError(f"{path}: its schema is {str(schema)[:20]!r}, this version reads {SCHEMA}; update cbprof")
-    meta["complete"] = document.whole and bool(meta.get("complete", True))
-    if isinstance(other, dict):
-        meta["otherData"] = other
-    return meta
+    said |= {"otherData": other} if isinstance(other, dict) else {}
+    meta = Meta.parse(said)
+    return meta.changed(complete=document.whole and meta.complete)
 
 
 class _Lanes:

@@ -20,6 +20,7 @@ import numpy.typing as npt
 from cbprof import __version__
 from cbprof.errors import DataError, UsageError
 from cbprof.formats.chrome.syntax import SCHEMA, to_json
+from cbprof.meta import CHROME, Meta
 from cbprof.trace import BATCH_PHASES, NONE, BatchPhase, Int64, Kind, Lane, RequestEvent, Trace
 
 _LINES_A_WRITE = 4096
@@ -27,7 +28,7 @@ _GZIP_LEVEL = 3  # a tenth of the time of level 9, for files a sixth larger
 _THOUSANDTHS = tuple(f".{number:03d}" for number in range(1000))
 
 # What the reader finds out for itself, and what has its own place in the file.
-_NOT_IN_HEAD = ("schema", "complete", "otherData")
+_NOT_AMONG_FACTS = ("schema", "complete", "otherData")
 
 
 class TraceWriter:
@@ -45,22 +46,23 @@ class TraceWriter:
     every later write; what was written until then stays in ``part``. ``path`` is only ever replaced by a finished file.
     """
 
-    def __init__(self, path: Path, meta: Mapping[str, Any]) -> None:
+    def __init__(self, path: Path, meta: Meta) -> None:
         self.path = path
+        self._head = _facts(meta)
         self.part = path.with_name(path.name + ".part")
         self._raw, self._out = self._open()
         self._disk_error: DataError | None = None
         self._lines: list[str] = []
         self._lanes: dict[Lane, int] = {}
         self._places: list[tuple[int, int]] = []  # the pid and tid of each lane
-        self._rank = meta.get("rank", NONE)
+        self._rank = NONE if meta.rank is None else meta.rank
         self._openings: dict[tuple[int, Kind, str], str] = {}
         self._arrows = 0
         self._last_scheduled = NONE
         self._facts: dict[int, str] = {}  # of steps whose schedule span is still to come
         self._late_facts: dict[int, str] = {}  # of steps whose schedule span has been written without them
         with self._telling_disk_errors():
-            self._out.write(_head(meta).encode())
+            self._out.write(_head(self._head, meta.other_data or {}).encode())
 
     def lane(self, lane: Lane) -> int:
         if lane in self._lanes:
@@ -131,11 +133,12 @@ class TraceWriter:
             self._out.flush()  # of gzip too: it ends the block at a byte (Z_SYNC_FLUSH)
             self._raw.flush()
 
-    def close(self, end: Mapping[str, Any]) -> Path:
-        """Write the final facts (``complete: true`` unless they say otherwise), give the file its name, return it."""
+    def close(self, meta: Meta) -> Path:
+        """Write the facts that have been learned since the file was begun, give it its name, return that."""
         for step, facts in (*self._facts.items(), *self._late_facts.items()):
             self._lines.append(f',\n{{"ph":"M","name":"batch","pid":0,"tid":0,"args":{{"step":{step}{facts}}}}}')
-        self._lines.append(f'\n],\n"cbprof_end": {to_json({"complete": True, **end})}}}\n')
+        learned = {key: value for key, value in _facts(meta).items() if self._head.get(key) != value}
+        self._lines.append(f'\n],\n"cbprof_end": {to_json({"complete": meta.complete} | learned)}}}\n')
         self._write_lines()
         with self._telling_disk_errors():
             self._out.close()
@@ -220,7 +223,7 @@ def save(trace: Trace, path: Path, *, launch_of: Int64 | None = None) -> Path:
         _write_trace(trace, writer)
         if launch_of is not None:
             _write_arrows(trace, writer, launch_of)
-        return writer.close({"complete": trace.meta.get("complete", True)})
+        return writer.close(trace.meta)
     except BaseException:
         writer.abandon()
         raise
@@ -255,16 +258,20 @@ def _rows(*columns: npt.NDArray[Any]) -> Iterator[tuple[int, ...]]:
     return zip(*(column.tolist() for column in columns), strict=True)
 
 
-def _head(meta: Mapping[str, Any]) -> str:
-    """The file up to its first event, which names the host. The tool that took the trace stays its producer."""
-    facts = {"schema": SCHEMA} | {key: value for key, value in meta.items() if key not in _NOT_IN_HEAD}
-    if meta.get("format", "chrome") == "chrome":
+def _facts(meta: Meta) -> dict[str, Any]:
+    facts = {key: value for key, value in meta.to_json().items() if key not in _NOT_AMONG_FACTS}
+    if meta.format == CHROME:
         facts.pop("health", None)  # of another trace.json; what an importer found is to be kept
-    other = {"producer": f"cbprof {__version__}"} | meta.get("otherData", {})
+    return facts
+
+
+def _head(facts: Mapping[str, Any], other_data: Mapping[str, Any]) -> str:
+    """The file up to its first event, which names the host. The tool that took the trace stays its producer."""
+    other = {"producer": f"cbprof {__version__}"} | dict(other_data)
     host = _metadata("process_name", 0, 0, {"name": "host"}).removeprefix(",\n")
     return (
         f'{{"displayTimeUnit": "ms",\n"otherData": {to_json(other)},\n'
-        f'"cbprof": {to_json(facts | {"complete": False})},\n"traceEvents": [\n{host}'
+        f'"cbprof": {to_json({"schema": SCHEMA, **facts, "complete": False})},\n"traceEvents": [\n{host}'
     )
 
 

@@ -41,7 +41,7 @@ class Lanes:
         self._thread_names = {(plain(pid), plain(tid)): name.strip() for (pid, tid), name in thread_names.items()}
         self._rank = rank
         self._lanes = Index[Lane]()
-        self.device_names: dict[str, str] = {}
+        self.device_names: dict[int, str] = {}
 
     def of(self, where: Int32, on_device: npt.NDArray[np.bool_]) -> Int32:
         """The lane of each span; call it once, with all spans."""
@@ -82,7 +82,7 @@ class Lanes:
         free = max(numbers.values(), default=NONE) + 1
         for device in sorted(devices - numbers.keys(), key=lambda each: (each.tag, str(each.id))):
             numbers[device] = free
-            self.device_names[str(free)] = f"{device.tag} {device.id}".strip()
+            self.device_names[free] = f"{device.tag} {device.id}".strip()
             free += 1
         return numbers
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from cbprof.formats.kineto.rules import (
     kind_of,
 )
 from cbprof.formats.kineto.times import NOT_A_TIME
+from cbprof.meta import CHROME, Meta
 from cbprof.trace import CATEGORIES, NONE, Int8, Int32, Int64, Kind, Trace
 
 HELPED_FROM = 96 << 20
@@ -51,10 +53,7 @@ class NativeTraceError(Exception):
 def load(path: Path, *, alone: bool = False, progress: Progress | None = None) -> Trace:
     """The trace that a file of Chrome trace JSON holds, gzip or not.
 
-    ``meta`` says ``format`` (``kineto``, or ``chrome`` where nothing is of torch.profiler), ``evidence``, ``complete``,
-    ``reliable``, ``warnings`` (in plain words), ``health`` (counts), ``extent_ns`` (first start and last end of any
-    event), and, where the file does, ``device``, ``device_names``, ``rank``, ``world_size``, ``base_time_ns`` (of
-    time 0, since 1970).
+    Its ``format`` is ``kineto``, or ``chrome`` where nothing is of torch.profiler.
 
     ``alone``: keep to this process, however large the file is. ``progress``: told how far the file is read.
     Raises :class:`DataError`, in one line, where the file is no trace, :class:`NativeTraceError` where it is our own.
@@ -104,9 +103,8 @@ def _trace(spans: Spans, collector: Collector, events: EventStream) -> Trace:
     of_all = np.array([category(what) == SPAN_OF_ALL for what in whats], dtype=bool)
     to_pageable = np.array([copies_to_pageable(what) for what in whats], dtype=bool)
     meta = _meta(events.fields, is_kineto=any(is_of_kineto(what) for what in whats))
-    meta["extent_ns"] = _extent(spans, kept & ~_of(of_all, spans.what))
-    meta["complete"] = events.whole
-    meta["health"] = {
+    extent_ns = _extent(spans, kept & ~_of(of_all, spans.what))
+    health = {
         "n_events": collector.n_events,
         "n_events_recovered": collector.n_events - n_dropped,
         "n_dropped": n_dropped,
@@ -115,10 +113,10 @@ def _trace(spans: Spans, collector: Collector, events: EventStream) -> Trace:
     rows = np.flatnonzero(kept & (kind != NONE))
     calls = _of(launches, spans.what[rows])
     tags = tags_of(wheres, _rows_in(spans.where[rows][on_device[rows]]), _rows_in(spans.where[rows][calls]))
-    names, lanes = Index[str](), Lanes(wheres, tags, collector.thread_names, meta.get("rank", NONE))
+    names, lanes = Index[str](), Lanes(wheres, tags, collector.thread_names, NONE if meta.rank is None else meta.rank)
     name_id = names.codes(what.name for what in whats)
     link = np.where(on_device[rows] | calls, spans.link[rows], NONE)
-    link, meta["health"]["n_ambiguous_launches"] = _within_processes(link, calls, spans.where[rows], wheres, tags)
+    link, health["n_ambiguous_launches"] = _within_processes(link, calls, spans.where[rows], wheres, tags)
     block = Block(
         start_ns=spans.start_ns[rows],
         dur_ns=spans.dur_ns[rows],
@@ -127,14 +125,21 @@ def _trace(spans: Spans, collector: Collector, events: EventStream) -> Trace:
         lane_id=lanes.of(spans.where[rows], on_device[rows]),
         kind=_with_blocking_copies(kind[rows], link, _of(to_pageable, spans.what[rows])),
     )
-    if unclear := meta["health"]["n_ambiguous_launches"]:
-        meta["warnings"] = [
-            f"{unclear} launch ids are used by more than one process: which of them launched what is unknown; "
-            "read the files of the processes one by one"
-        ]
-    meta["health"]["n_unsorted"] = _n_unsorted(block)
+    unclear = health["n_ambiguous_launches"]
+    warning = (
+        f"{unclear} launch ids are used by more than one process: which of them launched what is unknown; "
+        "read the files of the processes one by one"
+    )
+    health["n_unsorted"] = _n_unsorted(block)
     del spans, on_device, timed, collected, kept  # a large file needs the room
-    meta |= {"device_names": lanes.device_names} if lanes.device_names else {}
+    meta = replace(
+        meta,
+        complete=events.whole,
+        warnings=(warning,) if unclear else (),
+        health=health,
+        extent_ns=extent_ns,
+        device_names=lanes.device_names,
+    )
     return assemble([block], names.things(), lanes.things(), meta)
 
 
@@ -203,32 +208,33 @@ def _of(mask: Mask, number: Int32) -> Mask:
     return mask[number] if len(mask) else np.zeros(len(number), dtype=bool)
 
 
-def _extent(spans: Spans, counted: Mask) -> list[int] | None:
+def _extent(spans: Spans, counted: Mask) -> tuple[int, int] | None:
     """The first start and the last end of any event, whether it counts as work or not."""
     if not counted.any():
         return None
     start, end = spans.start_ns[counted], (spans.start_ns + spans.dur_ns)[counted]
-    return [int(start.min()), int(end.max())]
+    return int(start.min()), int(end.max())
 
 
-def _meta(fields: Mapping[str, Any], *, is_kineto: bool) -> dict[str, Any]:
+def _meta(fields: Mapping[str, Any], *, is_kineto: bool) -> Meta:
     """What the file says about the recording as a whole."""
-    meta: dict[str, Any] = {"format": "kineto" if is_kineto or "schemaVersion" in fields else "chrome"}
-    meta |= {"evidence": "cupti"}
-    base = _integer(fields.get("baseTimeNanoseconds"))
-    if base is not None:
-        meta["base_time_ns"] = base
     distributed = fields.get("distributedInfo")
-    if isinstance(distributed, dict):
-        ranks = {"rank": _integer(distributed.get("rank")), "world_size": _integer(distributed.get("world_size"))}
-        meta |= {key: value for key, value in ranks.items() if value is not None}
+    if not isinstance(distributed, dict):
+        distributed = {}
     properties = fields.get("deviceProperties", fields.get("computeProperties"))
     found = [each.get("name") for each in properties if isinstance(each, dict)] if isinstance(properties, list) else []
     models = [name for name in dict.fromkeys(found) if isinstance(name, str) and name]
-    if models:
-        numbers = {name: found.count(name) for name in models}
-        meta["device"] = ", ".join(f"{number} x {name}" if number > 1 else name for name, number in numbers.items())
-    return meta
+    numbers = {name: found.count(name) for name in models}
+    return Meta.parse(
+        {
+            "evidence": "cupti",
+            "format": "kineto" if is_kineto or "schemaVersion" in fields else CHROME,
+            "base_time_ns": _integer(fields.get("baseTimeNanoseconds")),
+            "rank": _integer(distributed.get("rank")),
+            "world_size": _integer(distributed.get("world_size")),
+            "device": ", ".join(f"{count} x {name}" if count > 1 else name for name, count in numbers.items()) or None,
+        }
+    )
 
 
 def _integer(value: Any) -> int | None:

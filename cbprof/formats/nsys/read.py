@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -14,6 +13,7 @@ from cbprof.formats.columns import Block, Index, assemble
 from cbprof.formats.nsys.database import Database
 from cbprof.formats.nsys.identity import Lanes, links, name_processes, number_gpus, place_graphs
 from cbprof.formats.nsys.rows import ACTIVITY, RANGES, Findings, Rows, device_rows, host_rows, range_rows
+from cbprof.meta import Meta
 from cbprof.trace import Trace
 
 OLDEST, NEWEST = (2, 9), 3
@@ -28,9 +28,7 @@ _MOST_MESSAGES = 3
 def load(path: Path) -> Trace:
     """The trace that an export holds.
 
-    ``meta`` has ``format``, ``evidence``, ``complete``, ``reliable``, ``warnings`` (in plain words), ``health``
-    (counts), ``extent_ns`` (first start and last end of any event) and, where the file says so, ``device`` and
-    ``device_models`` (names), ``nsys`` (schema and product), ``base_time_ns`` (time 0 in ns since 1970) and ``rank``.
+    What else its ``meta`` says: ``nsys`` (schema and product) and ``device_models`` (names, by number).
     Raises :class:`DataError`, in one line, where the file is not an export, damaged, or of a newer schema.
     """
     with Database(path) as database:
@@ -49,21 +47,20 @@ def load(path: Path) -> Trace:
         ]
         _note_diagnostics(database, found)
         _note_missing(database, found)
-        meta = {
-            "format": "nsys",
-            "evidence": "cupti",
-            "complete": True,
-            "reliable": found.reliable,
-            "warnings": found.warnings,
-            "health": found.counts,
-            "nsys": product,
-            "extent_ns": _extent(rows),
-            **_origin(database),
-            **_devices(database, on_device),
-        }
+        models = _device_models(database, on_device)
         ranks = {lane.rank for lane in lanes.index.things()}
-        if len(ranks) == 1 and min(ranks) >= 0:
-            meta["rank"] = min(ranks)
+        meta = Meta(
+            evidence="cupti",
+            format="nsys",
+            device=", ".join(dict.fromkeys(models.values())) or None,
+            rank=min(ranks) if len(ranks) == 1 and min(ranks) >= 0 else None,
+            base_time_ns=_origin(database),
+            reliable=found.reliable,
+            warnings=tuple(found.warnings),
+            health=found.counts,
+            extent_ns=_extent(rows),
+            extra={"nsys": product} | ({"device_models": models} if models else {}),
+        )
     return assemble(blocks, names.things(), lanes.index.things(), meta)
 
 
@@ -95,26 +92,23 @@ def _version(schema: str) -> tuple[int, int]:
     return (int(number[1]), int(number[2])) if number else OLDEST
 
 
-def _origin(database: Database) -> dict[str, int]:
+def _origin(database: Database) -> int | None:
     """When time 0 of the file was, so that files of several ranks can be laid side by side."""
     times = database.integers("TARGET_INFO_SESSION_START_TIME", ("utcEpochNs",))["utcEpochNs"]
-    return {"base_time_ns": int(times[0])} if len(times) and times[0] >= 0 else {}
+    return int(times[0]) if len(times) and times[0] >= 0 else None
 
 
-def _extent(rows: Sequence[Rows]) -> list[int] | None:
+def _extent(rows: Sequence[Rows]) -> tuple[int, int] | None:
     """The first start and the last end of anything that was recorded."""
     rows = [each for each in rows if len(each)]
-    return [min(int(each.start.min()) for each in rows), max(int(each.end.max()) for each in rows)] if rows else None
+    return (min(int(each.start.min()) for each in rows), max(int(each.end.max()) for each in rows)) if rows else None
 
 
-def _devices(database: Database, rows: Sequence[Rows]) -> dict[str, Any]:
-    """What the GPUs are called: one name where all that worked are alike."""
+def _device_models(database: Database, rows: Sequence[Rows]) -> dict[str, str]:
+    """What the GPUs that worked are called, by their numbers."""
     listed = {key: str(name) for key, name in database.pairs("TARGET_INFO_GPU", "id", "name") if name}
     worked = sorted({device for each in rows for device in np.unique(each.device).tolist()})
-    names = {str(device): listed[device] for device in worked if device in listed}
-    if not names:
-        return {}
-    return {"device": ", ".join(dict.fromkeys(names.values())), "device_models": names}
+    return {str(device): listed[device] for device in worked if device in listed}
 
 
 def _note_diagnostics(database: Database, found: Findings) -> None:

@@ -120,7 +120,7 @@ def with_steps(trace: Trace) -> Trace:
     """The same trace with the step of each span, as far as annotations tell, and the facts of the steps.
 
     A span of the host belongs to the step in whose annotation it starts, on the same thread; what ran on a device, to
-    that of the call which launched it. ``meta["step_frames"]`` names the annotations of all kinds.
+    that of the call which launched it. ``meta.step_frames`` names the annotations of all kinds.
     """
     marks = {index: mark for index, name in enumerate(trace.names) if (mark := read_mark(name))}
     rows = np.flatnonzero((trace.kind == Kind.CPU_ANNOTATION) & np.isin(trace.name_id, list(marks)))
@@ -128,7 +128,7 @@ def with_steps(trace: Trace) -> Trace:
         return trace
     found = [marks[index] for index in trace.name_id[rows].tolist()]
     best = min(mark.rank for mark in found)
-    frames = [trace.names[index] for index in np.unique(trace.name_id[rows]).tolist()]
+    frames = tuple(trace.names[index] for index in np.unique(trace.name_id[rows]).tolist())
     chosen = [mark for mark in found if mark.rank == best]
     rows = rows[[mark.rank == best for mark in found]]
     number = np.array([place if mark.step == NONE else mark.step for place, mark in enumerate(chosen)], dtype=np.int32)
@@ -136,7 +136,7 @@ def with_steps(trace: Trace) -> Trace:
         trace,
         step=_step_of(trace, rows, number),
         steps=_table(number, chosen),
-        meta={**trace.meta, "step_frames": frames},
+        meta=trace.meta.changed(step_frames=frames),
     )
 
 

@@ -45,7 +45,7 @@ class _Found(NamedTuple):
 def with_searched_steps(trace: Trace) -> Trace:
     """The same trace with the step of each span, where it has none and they can be told.
 
-    ``meta["steps_from"]`` says by what: ``graph launches`` or ``sampling copies``; ``meta["steps_confidence"]`` is the
+    ``meta.steps_from`` says by what: ``graph launches`` or ``sampling copies``; ``meta.steps_confidence`` is the
     share of the steps that look like the others. A span of the launching thread belongs to the step in which it starts,
     what ran on a device to that of its launch. What was launched before the first or after the last whole one has none.
     """
@@ -59,8 +59,8 @@ def with_searched_steps(trace: Trace) -> Trace:
     number[[0, -1]] = np.where(found.regular[[0, -1]], number[[0, -1]], NONE)  # may have been cut by the recording
     if number[0] == NONE:
         number[1:] -= number[1:] != NONE
-    said = {"steps_from": found.source, "steps_confidence": found.confidence}
-    return replace(trace, step=_step_of(trace, found, number, launch_of), meta={**trace.meta, **said})
+    meta = trace.meta.changed(steps_from=found.source, steps_confidence=found.confidence)
+    return replace(trace, step=_step_of(trace, found, number, launch_of), meta=meta)
 
 
 def _candidates(trace: Trace, launch_of: Int64) -> Iterator[_Found]:

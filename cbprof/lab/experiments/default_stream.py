@@ -29,7 +29,7 @@ def default_stream(lab: Lab) -> Finding:
     ordered, copies = _record_orders(lab), _record_copies(lab)
 
     gaps = {order: _begins_after_end_ns(ordered, step) for step, order in enumerate(ORDERS)}
-    waits = {order: gap >= -(ordered.meta["device_error_ns"] or 0) for order, gap in gaps.items()}
+    waits = {order: gap >= -(ordered.meta.device_error_ns or 0) for order, gap in gaps.items()}
     launch = {name: host_spans(ordered, f"launch on {name}").median_ns for name in ("default", "pool", "blocking")}
     held = {copy: _held_ns(copies, step) for step, copy in enumerate(_COPIES)}
     pageable, pinned = (held[_Copy("d2h", pinned=pinned, behind_work=True)] for pinned in (False, True))

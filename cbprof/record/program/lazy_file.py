@@ -11,6 +11,7 @@ from typing import Any
 
 from cbprof.engine.placement import Placement
 from cbprof.formats import TraceWriter
+from cbprof.meta import NOTHING_SAID, Meta
 from cbprof.record.program.settings import Settings
 from cbprof.record.program.status import claim
 from cbprof.trace import NONE, BatchPhase, Kind, Lane, RequestEvent
@@ -24,10 +25,10 @@ class LazyFile:
     """
 
     def __init__(
-        self, settings: Settings, begins: Callable[[], None] = lambda: None, meta: Mapping[str, Any] | None = None
+        self, settings: Settings, begins: Callable[[], None] = lambda: None, meta: Meta = NOTHING_SAID
     ) -> None:
         self._settings = settings
-        self._meta = meta or {}
+        self._meta = meta
         self._begins = begins
         self._writer: TraceWriter | None = None
         self._name: Path | None = None
@@ -85,9 +86,9 @@ class LazyFile:
         if self._writer is not None:
             self._writer.disown()
 
-    def close(self, end: Mapping[str, Any]) -> None:
+    def close(self, meta: Meta) -> None:
         if self._writer is not None:
-            self._writer.close(end)
+            self._writer.close(meta)
 
     def abandon(self) -> None:
         if self._writer is not None:
@@ -96,7 +97,7 @@ class LazyFile:
 
     def _file(self) -> TraceWriter:
         if self._writer is None:
-            self._writer = TraceWriter(self.name, {**self._placement.facts, **self._meta})
+            self._writer = TraceWriter(self.name, self._meta.changed(**self._placement.facts))
             self.path, self.began_s = self.name, time.monotonic()
             self._begins()
         return self._writer

@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple
 
 from cbprof.engine.placement import Placement
 from cbprof.errors import CbprofError
+from cbprof.meta import Meta
 from cbprof.record.clocks.choice import cuda_or_host_clock
 from cbprof.record.engines.transformers.attach import Instrumented
 from cbprof.record.program.lazy_file import LazyFile
@@ -235,5 +236,5 @@ class _SessionTracer(HostTracer):
 
     def _open(self, placement: Placement) -> SpanSink:
         self.meta = {"base_time_ns": self.meta["base_time_ns"]}  # what the last recording was of, this one need not be
-        self.file = LazyFile(self._session._settings, self._session.file_begins, self.meta)
+        self.file = LazyFile(self._session._settings, self._session.file_begins, Meta.parse(self.meta))
         return self.file

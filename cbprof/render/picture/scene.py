@@ -94,16 +94,17 @@ class Scene:
     @property
     def subtitle(self) -> str:
         """What ran, where: ``sync · NVIDIA H200 · cbprof reference``."""
-        known = (self.trace.mode, *(self.trace.meta.get(key) for key in ("device", "engine", "model")))
-        parts = [str(each) for each in known if each]
-        if self.trace.meta.get("complete") is False:
+        meta = self.trace.meta
+        known = (meta.mode, meta.device, meta.engine, meta.model)
+        parts = [each for each in known if each]
+        if not meta.complete:
             parts.append("cut short")
         return " · ".join(parts)
 
     @property
     def evidence(self) -> str:
         """How the activity of the device was measured, in a sentence; nothing where there is none."""
-        return in_a_sentence(self.trace.evidence, self.trace.meta.get("device")) if self.devices else ""
+        return in_a_sentence(self.trace.evidence, self.trace.meta.device) if self.devices else ""
 
 
 def scene(trace: Trace) -> Scene:

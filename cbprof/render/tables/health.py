@@ -65,15 +65,15 @@ def health_table(trace: Trace, health: Health, *, title: str | None = None) -> R
 
 def _file(trace: Trace, health: Health) -> Iterator[Row]:
     meta, whole, source = trace.meta, extent(trace), step_source(trace)
-    yield Row("format", str(meta.get("format", "chrome")))
-    yield Row("evidence", plain(in_short(trace.evidence, meta.get("device"))))
+    yield Row("format", plain(meta.format))
+    yield Row("evidence", plain(in_short(trace.evidence, meta.device)))
     yield Row("complete", "yes" if trace.complete else "no", odd=not trace.complete)
     yield Row("steps known by", plain(step_source_in_short(source)) if source else "nothing: there are none")
-    yield Row("device", plain(str(meta.get("device", "unknown"))))
-    if "rank" in meta:
-        yield Row("rank", f"{meta['rank']} of {meta.get('world_size', 'an unknown number')}")
-    if "base_time_ns" in meta:
-        yield Row("time 0, in ns since 1970", str(meta["base_time_ns"]))
+    yield Row("device", plain(meta.device or "unknown"))
+    if meta.rank is not None:
+        yield Row("rank", f"{meta.rank} of {'an unknown number' if meta.world_size is None else meta.world_size}")
+    if meta.base_time_ns is not None:
+        yield Row("time 0, in ns since 1970", str(meta.base_time_ns))
     if whole is not None:
         yield Row("recorded", duration(whole.length_ns))
     if health.counts.get("overhead_ns"):

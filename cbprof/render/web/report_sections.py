@@ -8,6 +8,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from cbprof.analysis.gate.compare import compare
+from cbprof.meta import Meta
 from cbprof.render.charts.run import gap_chart, idle_chart, states_chart
 from cbprof.render.charts.steps import prediction_chart, steps_chart
 from cbprof.render.notebook import ComparisonView, HazardsView, PredictionView
@@ -165,20 +166,20 @@ def _measured(runs: Sequence[Reported]) -> Section:
                 ("spans", f"{count(len(run.trace))} on {count(len(run.trace.lanes))} lanes"),
                 ("clocks", _clocks(meta)),
                 ("ran", run.scene.subtitle),
-                ("workload", _workload(meta.get("workload"))),
+                ("workload", _workload(meta.workload or {})),
                 ("analysed by", f"cbprof {version('cbprof')}"),
             ]
         )
     return made
 
 
-def _workload(known: object) -> str:
-    return ", ".join(f"{key} {value}" for key, value in known.items()) if isinstance(known, Mapping) else ""
+def _workload(known: Mapping[str, object]) -> str:
+    return ", ".join(f"{key} {value}" for key, value in known.items())
 
 
-def _clocks(meta: Mapping[str, object]) -> str:
-    errors = (("host to device", meta.get("clock_error_ns")), ("device to device", meta.get("device_error_ns")))
-    return ", ".join(f"{name} within {duration(error)}" for name, error in errors if isinstance(error, int))
+def _clocks(meta: Meta) -> str:
+    errors = (("host to device", meta.clock_error_ns), ("device to device", meta.device_error_ns))
+    return ", ".join(f"{name} within {duration(error)}" for name, error in errors if error is not None)
 
 
 def _headed(made: Section, runs: Sequence[Reported]) -> Iterator[Reported]:

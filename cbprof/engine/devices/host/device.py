@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, Self
 
-from cbprof.engine.devices.base import Event, Program, SlotBuffers, Stream, StreamKind, Streams
+from cbprof.engine.devices.base import DeviceEvidence, Event, Program, SlotBuffers, Stream, StreamKind, Streams
 from cbprof.engine.devices.host.cores import Cores
 from cbprof.engine.devices.host.process import DeviceProcess
 from cbprof.engine.devices.host.wire import PROGRAMS, QUEUES, WAIT
@@ -116,7 +116,7 @@ class HostDevice:
     """
 
     name = "host process"
-    evidence = "emulated"
+    evidence: DeviceEvidence = "emulated"
 
     def __init__(
         self,
