@@ -28,7 +28,7 @@ def same(a: Trace, b: Trace) -> bool:
     tables = [(a, b), (a.steps, b.steps), (a.requests, b.requests)]
     pairs = [(getattr(x, each.name), getattr(y, each.name)) for x, y in tables for each in fields(x)]
     arrays = [(x, y) for x, y in pairs if isinstance(x, np.ndarray)]
-    facts = [(t.names, t.lanes, dict(t.meta), dict(t.extra)) for t in (a, b)]
+    facts = [(t.names, t.lanes, t.meta, dict(t.extra)) for t in (a, b)]
     return facts[0] == facts[1] and all(x.dtype == y.dtype and np.array_equal(x, y) for x, y in arrays)
 
 
