@@ -3,5 +3,7 @@
 ::
 
     paths -> files -> one task a file -> a few kilobytes a rank -> one report
-             (fsspec)  (dask)            (analysis.fleet)          (analysis.fleet, render)
+             (fsspec)  (dask)            (analysis.ranks)          (analysis.ranks, render)
+
+The ranks of a folder take the same way without Dask and fsspec: ``cbprof report FOLDER`` runs :func:`~run.run_local`.
 """

@@ -36,6 +36,7 @@ from cbprof.analysis.summary import Summary
 from cbprof.errors import UsageError
 from cbprof.fleet.files import TraceFile, filesystem
 from cbprof.fleet.secrets import one_line, shown
+from cbprof.fleet.tables import as_parquet, gaps_table, steps_table
 
 SCHEMA = 2
 """Of the summaries; those of another schema or another version of cbprof are made anew."""
@@ -98,8 +99,6 @@ class Dataset:
         """Keep what was found in a file, with its steps and gaps."""
         assert examined.content is not None
         if summary is not None:
-            from cbprof.fleet.tables import as_parquet, gaps_table, steps_table
-
             for name, table in zip(TABLES, (steps_table, gaps_table), strict=True):
                 self._put(_table(name, examined.content), as_parquet(table(examined, summary)))
         self._put(_summary(examined.content), _encode(examined))

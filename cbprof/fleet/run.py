@@ -20,6 +20,7 @@ from cbprof.fleet.cluster import cores
 from cbprof.fleet.dataset import Dataset
 from cbprof.fleet.files import TraceFile
 from cbprof.fleet.secrets import one_line
+from cbprof.fleet.tables import as_parquet, ranks_table
 from cbprof.fleet.task import examine
 
 if TYPE_CHECKING:
@@ -80,8 +81,6 @@ def run_fleet(
     seen = [results[file.url] for file in files]
     report = compare_ranks([examined for _, examined in seen])
     if dataset is not None:
-        from cbprof.fleet.tables import as_parquet, ranks_table
-
         dataset.finish(seen, as_parquet(ranks_table(report)))
     return report
 
