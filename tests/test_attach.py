@@ -181,7 +181,7 @@ def test_decorated_functions_are_recorded_one_by_one(model: Any, tmp_path: Path)
 
 
 def test_attaching_where_it_cannot_be_done_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(UsageError, match="cannot attach to 'vllm': transformers is what is known"):
+    with pytest.raises(UsageError, match="cannot attach to 'vllm', only to transformers"):
         cbprof.attach("vllm")
     before = methods()
     attachment = cbprof.attach("transformers", TraceBuilder())

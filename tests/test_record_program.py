@@ -15,7 +15,7 @@ from cbprof.formats import load
 from cbprof.record.program.import_hook import AfterImport
 from cbprof.record.program.launch import Ended
 from cbprof.record.program.lazy_file import LazyFile, numbered
-from cbprof.record.program.outcome import last_words
+from cbprof.record.program.outcome import outcome_lines
 from cbprof.record.program.session import Session
 from cbprof.record.program.settings import Settings
 from cbprof.record.program.status import Status, claim, read_all
@@ -262,5 +262,5 @@ ASKED = Settings("/t.json", "/f")
         ),
     ],
 )
-def test_last_words(what: Ended, asked: Settings, said: list[str]) -> None:
-    assert last_words(what, asked) == said
+def test_outcome_lines(what: Ended, asked: Settings, said: list[str]) -> None:
+    assert outcome_lines(what, asked) == said

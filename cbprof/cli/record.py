@@ -46,7 +46,7 @@ def record(
     """
     from cbprof.cli.live import live_line
     from cbprof.record.program.launch import exit_like, launch
-    from cbprof.record.program.outcome import last_words
+    from cbprof.record.program.outcome import outcome_lines
     from cbprof.record.program.settings import Settings
 
     if steps is not None and (seconds is not None or on_signal):
@@ -63,6 +63,6 @@ def record(
     )
     with live_line(quiet=quiet) as line:
         ended = launch(command, settings, line.processes)
-    for words in last_words(ended, settings):
+    for words in outcome_lines(ended, settings):
         typer.echo(f"cbprof: {words}", err=True)
     raise typer.Exit(exit_like(ended))

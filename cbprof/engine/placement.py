@@ -20,7 +20,7 @@ RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE = "RANK", "LOCAL_RANK", "WORLD_SI
 
 @dataclass(frozen=True)
 class Placement:
-    """Rank ``rank`` of ``world_size``; on its machine it is ``local_rank`` of ``local_world_size``, if that is told.
+    """Rank ``rank`` of ``world_size``; on its machine it is ``local_rank`` of ``local_world_size``, where known.
 
     By default, a process alone.
     """
@@ -39,21 +39,21 @@ class Placement:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Self:
-        """A process alone, where no launcher has set :data:`RANK`, :data:`LOCAL_RANK` and :data:`WORLD_SIZE`, or where
-        they say, by -1 in a world of 1, that nothing is distributed.
+        """The placement that :data:`RANK`, :data:`LOCAL_RANK` and :data:`WORLD_SIZE` state.
 
-        Raises :class:`UsageError` where they make no sense.
+        A process is alone if one of them is not set. Some launchers mark that by rank -1 in a world of 1.
+        Raises :class:`UsageError` for values that contradict each other.
         """
-        told = [environment.get(name, "") for name in (RANK, LOCAL_RANK, WORLD_SIZE)]
-        if not all(told):
+        values = [environment.get(name, "") for name in (RANK, LOCAL_RANK, WORLD_SIZE)]
+        if not all(values):
             return cls()
         try:
-            rank, local_rank, world_size = map(int, told)
-            local_told = environment.get(LOCAL_WORLD_SIZE)
-            local_world_size = int(local_told) if local_told else None
+            rank, local_rank, world_size = map(int, values)
+            local = environment.get(LOCAL_WORLD_SIZE)
+            local_world_size = int(local) if local else None
         except ValueError:
             raise UsageError(
-                f"{RANK}, {LOCAL_RANK} and {WORLD_SIZE} must be numbers, not {', '.join(told)}; unset them, or start "
+                f"{RANK}, {LOCAL_RANK} and {WORLD_SIZE} must be numbers, not {', '.join(values)}; unset them, or start "
                 "with torchrun"
             ) from None
         if world_size == 1 and -1 in (rank, local_rank) and max(rank, local_rank) <= 0:
@@ -62,8 +62,8 @@ class Placement:
 
     @classmethod
     def or_alone(cls, environment: Mapping[str, str]) -> Self:
-        """The same for a recorder, which must not stop the program that it is in: where the environment makes no sense,
-        a warning, and a process alone."""
+        """:meth:`from_environment` for a recorder, which must not stop its program: it warns instead of raising, and
+        records as a process alone."""
         try:
             return cls.from_environment(environment)
         except UsageError as error:
@@ -77,7 +77,10 @@ class Placement:
         return rank_facts(self.rank, self.world_size)
 
     def path(self, path: Path) -> Path:
-        """``trace.json.gz`` of rank 3 is ``trace.rank00003.json.gz``, whichever rank the name says. One alone stays."""
+        """The file of this rank: ``trace.rank00003.json.gz`` for ``trace.json.gz``; of a process alone, ``path``.
+
+        A rank that stands in the name already is replaced.
+        """
         if self.world_size == 1:
             return path
         suffixes = "".join(path.suffixes[-2:]) if path.suffix == ".gz" else path.suffix
@@ -85,9 +88,9 @@ class Placement:
         return path.with_name(f"{stem}.rank{self.rank:05d}{suffixes}")
 
     def take_cores(self) -> None:
-        """Keep this process, and what it starts, on its share of the machine's cores, where there are enough.
+        """Keep this process and its children on their share of the machine's cores, if each rank can have one.
 
-        For ranks whose devices are processes too: each keeps a core for its device, and ranks would pick the same one.
+        For ranks whose devices are processes: each keeps a core for its device, and all would pick the same one.
         """
         if not hasattr(os, "sched_setaffinity") or not self.local_world_size:
             return
@@ -98,5 +101,5 @@ class Placement:
 
 
 def rank_facts(rank: int, world_size: int) -> dict[str, int]:
-    """What metadata tells the trace of one rank from those of the others; nothing where there are no others."""
+    """The metadata of a rank's trace: its rank and the number of ranks; empty for a process alone."""
     return {"rank": rank, "world_size": world_size} if world_size > 1 else {}

@@ -48,8 +48,8 @@ def attach(
     """
     if engine not in ENGINES:
         raise UsageError(
-            f"cannot attach to {engine!r}: {', '.join(ENGINES)} is what is known; mark the phases of an engine of your "
-            "own with cbprof.Tracer, or import its torch.profiler trace"
+            f"cannot attach to {engine!r}, only to {', '.join(ENGINES)}; mark the phases of your own engine with "
+            "cbprof.Tracer, or import its torch.profiler trace"
         )
 
     def new_tracer() -> Tracer:

@@ -171,10 +171,10 @@ class Recorder:
             self.drain(final=True)
 
     def _before_fork(self) -> None:
-        """Nothing may lie in a buffer that both processes would write out, nor a lock be held by a thread that only
-        one of them has."""
+        """Empty the buffers, or both processes would write them; take the lock, or a thread that the child lacks could
+        hold it there."""
         self._draining.acquire()
-        with suppress(Exception):  # a full disk is told by the drain
+        with suppress(Exception):  # the drain reports a full disk
             getattr(self._sink, "flush", lambda: None)()
 
     def _after_fork(self, *, in_child: bool) -> None:

@@ -1,6 +1,6 @@
-"""Takes the spans of our own loops: the :class:`~cbprof.engine.hooks.Hooks` that records.
+"""The tracer of our own loops: the :class:`~cbprof.engine.hooks.Hooks` that record. Others use ``cbprof.Tracer``.
 
-The host's span contains the two event calls, so that their cost shows where it falls.
+The host's span contains the two event calls, so their cost is part of the phase that causes it.
 """
 
 from __future__ import annotations

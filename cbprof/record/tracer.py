@@ -1,4 +1,4 @@
-"""The tracer for engines that mark their own phases.
+"""The public tracer, ``cbprof.Tracer``: engines mark their own phases with it.
 
 ::
 
@@ -71,7 +71,7 @@ class Tracer:
     no device spans; or a clock, or a function that gives the one of a device index.
 
     ``engine`` and ``mode`` (``sync`` or ``async``) are for readers of the trace, as is ``meta``. ``nvtx`` gives Nsight
-    Systems the same ranges, ``record_function`` torch.profiler; each makes a phase a few microseconds dearer.
+    Systems the same ranges, ``record_function`` torch.profiler; each adds a few microseconds to a phase.
 
     Raises :class:`UsageError` where the file cannot be begun.
     """
@@ -272,9 +272,9 @@ class Tracer:
 
 
 class HostTracer(Tracer):
-    """Of ``cbprof record``: every other tracer of the process is its guest, and feeds its recording instead of its own.
+    """The tracer of ``cbprof record``. Every other tracer of the process is its guest: it feeds the host's recording.
 
-    Guests are on when it is on, whatever they are told.
+    Guests are on while the host is on; their own ``start`` and ``close`` do nothing.
     """
 
     _has_switch = False
@@ -289,7 +289,7 @@ class HostTracer(Tracer):
         return [guest for guest in _guests if guest._took_part]
 
     def host(self) -> None:
-        """Take in whoever makes a tracer from now on."""
+        """Make a guest of every tracer that is made from now on."""
         global _host  # noqa: PLW0603 - one for the process, as cbprof record is
         _host = self
 

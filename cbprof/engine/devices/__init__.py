@@ -1,1 +1,1 @@
-"""Where the engine runs: CUDA, a child process that plays the GPU, or a simulation for tests."""
+"""Where the engine runs: on CUDA, or on a child process that plays the GPU. The tests have a simulated device."""

@@ -152,7 +152,7 @@ def _pretrained_model(
 
 
 def _refuse_bad_path(name: str) -> None:
-    """Errors of a folder that can be told without transformers, whose own texts speak of the hub."""
+    """Raise for a folder that is no model. transformers would look for it on the hub, and say so."""
     folder = Path(name)
     if folder.is_dir():
         if not (folder / "config.json").is_file():
@@ -189,7 +189,7 @@ def _one_line_errors(name: str) -> Iterator[None]:
 
 
 def _explain(name: str, causes: tuple[BaseException, ...], text: str, hub: Any) -> CbprofError:
-    """The user's words for an error of transformers, by its kind and, where kinds are shared, by its text."""
+    """One line for the user: from the type of the error and, where several causes share a type, from its text."""
 
     def caused_by(*kinds: type[BaseException]) -> bool:
         return any(isinstance(cause, kinds) for cause in causes)

@@ -1,4 +1,4 @@
-"""A call when a module has been imported, by whomever, without importing it ourselves."""
+"""Call back when the program has imported a module, without importing it ourselves."""
 
 from __future__ import annotations
 

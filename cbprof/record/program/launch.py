@@ -1,7 +1,7 @@
-"""Start a program as if nobody watched, and stay beside it until it ends.
+"""Start a program, and wait beside it until it ends.
 
-It has the terminal, the input and the output to itself, and its exit is ours. What the terminal sends (Ctrl-C, Ctrl-\\)
-reaches both of us, since we are of one process group; what somebody sends to us alone is handed on.
+The program has the terminal, the input and the output to itself, and its exit code becomes ours. The terminal's signals
+(Ctrl-C, Ctrl-\\) reach the whole process group, so both of us; signals sent to us alone are handed on.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def _environment(settings: Settings) -> dict[str, str]:
 
 
 def exit_like(ended: Ended) -> int:
-    """The exit code to end with; does not return where the program was killed, since then we die the same death."""
+    """The exit code to end with. If a signal killed the program, the same signal ends this process."""
     if ended.signal:
         import resource
 

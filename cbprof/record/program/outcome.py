@@ -10,7 +10,7 @@ from cbprof.record.program.launch import Ended
 from cbprof.record.program.settings import Settings
 
 
-def last_words(ended: Ended, settings: Settings) -> list[str]:
+def outcome_lines(ended: Ended, settings: Settings) -> list[str]:
     """One line a fact, the most important last."""
     return [*_how_it_ended(ended), *_notes(ended), *_what_there_is(ended, settings)]
 

@@ -22,7 +22,7 @@ class Profiler:
         self._stopped: profile | None = None
 
     def start_where_cuda_is_up(self) -> None:
-        """Start, once the program uses CUDA: we never make its context for it, lest it forks later."""
+        """Start if the program uses CUDA already. We never make its context: a program that forks later would fail."""
         if self._profile is not None or not cuda_is_up():
             return
         import torch

@@ -29,7 +29,7 @@ STATUS_PERIOD_S = 0.5
 
 
 class _Order(NamedTuple):
-    """What the session's thread is to do, and whom to tell when it is done."""
+    """What the session's thread is to do; ``done`` is set when it has."""
 
     what: Literal["start", "stop", "toggle", "tell", "end"]
     done: threading.Event
@@ -87,7 +87,7 @@ class Session:
         self._orders.put(_Order("toggle", threading.Event()))
 
     def file_begins(self) -> None:
-        """On the drain's thread: say soon where the file is, lest the process is killed first."""
+        """On the drain's thread: write the file's name into the status soon, in case the process is killed."""
         self._orders.put(_Order("tell", threading.Event()))
 
     def end(self, *, complete: bool) -> Status:
@@ -194,7 +194,7 @@ class Session:
 
     @contextmanager
     def _noted(self, failure: str) -> Iterator[None]:
-        """What goes wrong in the block is a note, and no reason to leave the rest undone."""
+        """Turn an error of the block into a note, so that what comes after it is still done."""
         try:
             yield
         except Exception as error:

@@ -70,7 +70,7 @@ def claim(folder: str, name: str) -> int:
             os.close(os.open(os.path.join(folder, f"{name}.{number}"), os.O_CREAT | os.O_EXCL))
         except FileExistsError:
             number += 1
-        except FileNotFoundError:  # the folder is gone, and with it whoever could be told
+        except FileNotFoundError:  # the folder is gone: cbprof record has ended, and nobody reads names
             return os.getpid()
         else:
             return number

@@ -32,7 +32,7 @@ CALLS = (
 
 
 def wrap_cuda(torch_cuda: ModuleType, tracer: Tracer, covered: Callable[[], bool]) -> Wrappings:
-    """Record these calls, but for those where ``covered()`` says that a phase around them tells more."""
+    """Record :data:`CALLS`, except while ``covered()``: then an engine's own phase already holds the call."""
     wrappings = Wrappings()
     for call in CALLS:
         owner = getattr(torch_cuda, call.owner, None) if call.owner else torch_cuda

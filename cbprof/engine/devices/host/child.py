@@ -90,7 +90,7 @@ def program_table(model: DeviceModel, memory: SharedMemory) -> Programs:
 
 
 class Progress:
-    """How far each queue has come, told to the other queues and to the parent."""
+    """How many commands each queue has finished; the other queues and the parent wait for these counts."""
 
     def __init__(self, memory: SharedMemory, wake: int) -> None:
         self._memory = memory

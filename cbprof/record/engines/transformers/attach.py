@@ -132,7 +132,7 @@ def import_continuous_batching() -> None:
 
 
 def _owners(point: WrapPoint) -> Iterator[type]:
-    """The classes whose method is wrapped, as far as this version has them."""
+    """The classes of this version whose method is wrapped."""
     module = sys.modules.get(f"{PACKAGE}.{point.module}")
     if module is None:
         return

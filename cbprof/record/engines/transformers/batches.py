@@ -1,5 +1,5 @@
-"""What transformers' batches and requests are, in our terms. Reads their objects, and gives up quietly on strange ones:
-that costs the facts of a batch, not the recording.
+"""The batches and requests of transformers in our terms. An object that it does not know costs the facts of that batch,
+never the recording.
 """
 
 from __future__ import annotations

@@ -163,7 +163,7 @@ class LoopPhases:
         def generation_step(processor: Any, *args: Any, **kwargs: Any) -> Any:
             loop = self._go_on()
             self.processor = processor
-            if loop.step == NONE:  # nobody has told that a batch was scheduled
+            if loop.step == NONE:  # schedule_batch was not seen
                 loop.step = self._next_step()
             with self._tracer.cpu("dispatch", step=loop.step, slot=loop.slot):
                 result = original(processor, *args, **kwargs)
