@@ -22,7 +22,6 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
-from cbprof.analysis.report import to_json
 from cbprof.analysis.summary import summarize
 from cbprof.errors import CbprofError
 from cbprof.formats import load
@@ -61,7 +60,7 @@ def attempt(path: Path) -> str:
     """How it ended: in a word, for the statistics."""
     try:
         trace = load(path)
-        json.dumps(to_json(summarize(trace), gaps="all"), allow_nan=False)
+        json.dumps(summarize(trace).to_json(gaps="all"), allow_nan=False)
     except CbprofError as error:
         if "\n" in str(error):
             raise RuntimeError("a refusal of more than one line") from error

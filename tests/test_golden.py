@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from cbprof.analysis.report import to_json
 from cbprof.analysis.summary import summarize
 from cbprof.errors import DataError
 from cbprof.formats import load
@@ -23,7 +22,7 @@ def golden() -> dict[str, Any]:
 
 
 def report(path: Path) -> dict[str, Any]:
-    return to_json(summarize(load(path)), file=path.name, gaps="all")
+    return summarize(load(path)).to_json(file=path.name, gaps="all")
 
 
 @pytest.mark.parametrize("name", [name for name, answer in golden().items() if "devices" in answer])

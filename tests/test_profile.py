@@ -11,7 +11,6 @@ from kineto_samples import DECODE, annotation, call, copy, host, kernel, write
 from typer.testing import CliRunner
 
 from cbprof.analysis.profiles.health import Health, examine
-from cbprof.analysis.report import to_json
 from cbprof.analysis.summary import Summary, summarize
 from cbprof.cli.main import app
 from cbprof.errors import UsageError
@@ -25,7 +24,7 @@ def summary(folder: Path, *events: Any, window: str | None = None, **fields: Any
 
 def device(folder: Path, *events: Any, window: str | None = None, **fields: Any) -> dict[str, Any]:
     """The only device, as `report --json --gaps all` has it."""
-    (only,) = to_json(summary(folder, *events, window=window, **fields), gaps="all")["devices"]
+    (only,) = summary(folder, *events, window=window, **fields).to_json(gaps="all")["devices"]
     assert isinstance(only, dict)
     return only
 
@@ -247,13 +246,13 @@ def test_a_duration_that_ran_away(tmp_path: Path) -> None:
 def test_a_cut_file_is_not_reliable(tmp_path: Path) -> None:
     path = write(tmp_path, *DECODE)
     path.write_text(path.read_text()[:-100])
-    found = to_json(summarize(load(path)))
+    found = summarize(load(path)).to_json()
     assert (found["complete"], found["reliable"], found["health"]["complete"]) == (False, False, False)
     assert "cut" in " ".join(found["warnings"])
 
 
 def test_no_device_at_all(tmp_path: Path) -> None:
-    found = to_json(summary(tmp_path, call(10, 5, "cudaLaunchKernel", 1)))
+    found = summary(tmp_path, call(10, 5, "cudaLaunchKernel", 1)).to_json()
     assert (found["devices"], found["health"]["n_launches_without_gpu_events"]) == ([], 1)
     assert "no span on a device: idle time is unknown" in found["warnings"]
 

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from oracle import COMPUTE, ENGINE, H2D, NO_DEADLINE, STEP, trace_of, traces
 
-from cbprof.analysis.report import to_json
 from cbprof.analysis.summary import summarize
 from cbprof.errors import UsageError
 from cbprof.formats import load
@@ -37,7 +36,7 @@ DEPTH = (
 
 
 def test_report_of_two_steps() -> None:
-    report = to_json(summarize(trace_of(*TWO_STEPS, mode="sync", evidence="emulated")), file="trace.json")
+    report = summarize(trace_of(*TWO_STEPS, mode="sync", evidence="emulated")).to_json(file="trace.json")
     verdict, (device,) = report.pop("verdict"), report["devices"]
     depth = {key: device.pop(key) for key in DEPTH}
     assert report == {
@@ -148,7 +147,7 @@ def test_report_of_two_steps() -> None:
 
 
 def test_all_gaps_in_the_order_of_time() -> None:
-    report = to_json(summarize(trace_of(*TWO_STEPS)), gaps="all")
+    report = summarize(trace_of(*TWO_STEPS)).to_json(gaps="all")
     assert [gap["start_ns"] for gap in report["devices"][0]["gaps"]] == [0, 85, 160]
 
 
@@ -194,7 +193,7 @@ def test_facts_of_batches() -> None:
 
 def test_nothing_on_a_device_is_unknown_rather_than_idle() -> None:
     summary = summarize(trace_of((ENGINE, Kind.CPU_WORK, "schedule", 0, 50, 0)))
-    report = to_json(summary)
+    report = summary.to_json()
     assert report["devices"] == []
     assert report["window"] is None
     assert report["steps"] == {"count": 0, "p50_ns": None, "p99_ns": None, "source": "recorded", "confidence": None}
@@ -204,7 +203,7 @@ def test_nothing_on_a_device_is_unknown_rather_than_idle() -> None:
 
 def test_a_device_without_a_compute_is_unknown_rather_than_idle() -> None:
     trace = trace_of(*STEP, (Lane("h2d", 1), Kind.GPU_H2D, "h2d", 20, 30, 0), evidence="emulated")
-    device = to_json(summarize(trace))["devices"][1]
+    device = summarize(trace).to_json()["devices"][1]
     assert (device["device"], device["n_gpu_events"], device["busy_ns"]) == (1, 1, 10)
     unknown = ("idle_ns", "idle_pct", "n_gaps", "longest_gap_ns", "states_ns", "ceiling_ns", "speedup_bound")
     assert {key: device[key] for key in unknown} == dict.fromkeys(unknown)
@@ -212,7 +211,7 @@ def test_a_device_without_a_compute_is_unknown_rather_than_idle() -> None:
 
 
 def test_an_empty_trace() -> None:
-    assert to_json(summarize(TraceBuilder().build()))["devices"] == []
+    assert summarize(TraceBuilder().build()).to_json()["devices"] == []
 
 
 def test_warnings_in_plain_words() -> None:
@@ -261,7 +260,7 @@ def test_figures_agree_with_each_other(trace: Trace) -> None:
         assert 0 <= device.one_off_idle_ns <= device.gaps.total_ns
         assert 0 <= device.overlap.hidden_ns <= device.overlap.hideable_ns
         assert device.active_ns <= device.kernel_busy_ns <= device.busy_ns
-    json.dumps(to_json(summary, gaps="all"))
+    json.dumps(summary.to_json(gaps="all"))
 
 
 @pytest.fixture(scope="module", params=["sync", "async"])

@@ -12,7 +12,6 @@ from kineto_samples import annotation, call, host, kernel, write
 from rich.console import Console, RenderableType
 
 from cbprof.analysis.accounting.blame import Cause
-from cbprof.analysis.report import to_json
 from cbprof.analysis.summary import summarize
 from cbprof.formats import load
 from cbprof.render.charts.run import states_chart
@@ -41,7 +40,7 @@ def shown(what: RenderableType) -> str:
 
 
 def states_of(found: Trace) -> dict[str, Any]:
-    (device,) = to_json(summarize(found))["devices"]
+    (device,) = summarize(found).to_json()["devices"]
     states = device["states_ns"]
     assert isinstance(states, dict)
     return states

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from cbprof.analysis.accounting.blame import Blame, blame_gaps
 from cbprof.analysis.accounting.device_time import device_time
-from cbprof.analysis.accounting.gaps import Gaps, find_gaps
+from cbprof.analysis.accounting.gaps import LONGEST_GAPS, Gaps, WhichGaps, find_gaps
 from cbprof.analysis.accounting.host import HostTimeline
 from cbprof.analysis.accounting.idle import idle_ns, idle_pct
 from cbprof.analysis.accounting.phases import PhaseTime
@@ -103,6 +104,57 @@ class DeviceSummary:
     def speedup_bound(self) -> float | None:
         """Window / ceiling: what overlapping host and device perfectly could bring at most."""
         return self.window.length_ns / self.ceiling_ns if self.ceiling_ns else None
+
+    def to_json(self, gaps: WhichGaps = "longest") -> dict[str, Any]:
+        """Times are integer nanoseconds on the file's own time axis. What is undefined is None, never 0 or 100."""
+        rows = range(len(self.gaps)) if gaps == "all" else self.gaps.longest(LONGEST_GAPS).tolist()
+        known = self.idle_ns is not None
+        percentiles = {f"p{percent}": self.gaps.percentile_ns(percent) for percent in (50, 90, 99)}
+        return {
+            "device": self.device if self.device_name is None else self.device_name,
+            "rank": self.rank,
+            "window_ns": [self.window.start_ns, self.window.end_ns] if self.window.recorded else None,
+            "active_ns": self.active_ns,
+            "busy_ns": self.busy_ns,
+            "kernel_busy_ns": self.kernel_busy_ns,
+            "comm_busy_ns": self.comm_busy_ns,
+            "exposed_comm_ns": self.exposed_comm_ns,
+            "idle_ns": self.idle_ns,
+            "idle_pct": self.idle_pct,
+            "idle_pct_excl_overhead": self.idle_pct_excl_overhead,
+            "n_gpu_events": self.n_gpu_events,
+            "n_streams": self.n_streams,
+            "n_graph_launches": self.n_graph_launches,
+            "n_gaps": len(self.gaps) if known or not self.window.recorded else None,
+            "longest_gap_ns": self.gaps.longest_ns if known else None,
+            "gaps": [self.gap_to_json(row) for row in rows] if known else [],
+            "states_ns": self.traced.to_json() if known else None,
+            "ceiling_ns": self.ceiling_ns,
+            "speedup_bound": self.speedup_bound,
+            "gap_percentiles_ns": percentiles if known else None,
+            "one_off_idle_ns": self.one_off_idle_ns if known else None,
+            "idle_pct_excl_one_off": self.idle_pct_excl_one_off,
+            "overlap": self.overlap.to_json() if known else None,
+            "over_time": [segment.to_json() for segment in self.over_time] if known else [],
+            "over_context": [segment.to_json() for segment in self.over_context] if known else [],
+            "verdict": self.verdict.to_json(),
+            **(self.profile.to_json(self.not_computing_pct, gaps) if self.profile else {}),
+        }
+
+    def gap_to_json(self, row: int) -> dict[str, Any]:
+        """One gap. ``host_late_ns``, ``in_launch_ns`` and ``queue_ns`` sum to it: where it lies around the launch.
+
+        ``blame_ns`` names what else than launching and queueing passed the time (see :class:`Blame`).
+        """
+        gaps = self.gaps
+        return {
+            "start_ns": int(gaps.start[row]),
+            "end_ns": int(gaps.end[row]),
+            "host_late_ns": int(gaps.host_late_ns[row]),
+            "in_launch_ns": int(gaps.in_launch_ns[row]),
+            "queue_ns": int(gaps.queue_ns[row]),
+            "blame_ns": self.blame.to_json(row),
+        }
 
 
 def summarize_device(

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from cbprof.analysis.accounting.cut_out import without_profiled_steps
+from cbprof.analysis.accounting.gaps import WhichGaps
 from cbprof.analysis.accounting.host import host_timeline
 from cbprof.analysis.accounting.idle import most_idle
 from cbprof.analysis.accounting.phases import PhaseTime, nearest_rank, phase_times
 from cbprof.analysis.accounting.states import Activity
-from cbprof.analysis.accounting.steps import StepSource, step_source
+from cbprof.analysis.accounting.steps import StepSource, how_steps_are_known, step_source
 from cbprof.analysis.accounting.window import (
     Window,
     default_mode,
@@ -31,6 +32,8 @@ from cbprof.analysis.verdict.verdict import Verdict, judge
 from cbprof.errors import UsageError
 from cbprof.meta import Evidence
 from cbprof.trace import RequestEvent, Trace
+
+SCHEMA = 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -100,6 +103,49 @@ class Summary:
         """
         periods = (np.sort(device.steps.period_ns) for device in self.devices if len(device.steps))
         return max((nearest_rank(period, percent) for period in periods), default=None)
+
+    def to_json(self, file: str | None = None, gaps: WhichGaps = "longest") -> dict[str, Any]:
+        """Plain data with stable keys: ``cbprof report --json``. Times are integer nanoseconds; undefined is None."""
+        return {
+            "schema": SCHEMA,
+            "file": file,
+            "format": self.format,
+            "evidence": self.evidence,
+            "mode": self.mode,
+            "complete": self.complete,
+            "reliable": self.reliable,
+            "warnings": list(self.warnings),
+            "health": dict(self.health) | (self._details() if gaps == "all" else {}),
+            "window": self.window.name if self.window else None,
+            "devices": [device.to_json(gaps) for device in self.devices],
+            "phases": [phase.to_json() for phase in self.phases],
+            "steps": {
+                "count": self.n_steps,
+                "p50_ns": self.step_percentile_ns(50),
+                "p99_ns": self.step_percentile_ns(99),
+                **how_steps_are_known(self.step_source),
+            },
+            "verdict": self.verdict.to_json(),
+            "tokens": self.tokens,
+            "tokens_per_s": self.tokens_per_s,
+            "latency": self.latency.to_json() if self.latency else None,
+            "one_off": {once.name: once.to_json() for once in self.one_offs},
+        }
+
+    def _details(self) -> dict[str, Any]:
+        """What a profile tells of each event and each gap; times in microseconds."""
+        if self.examination is None:
+            return {}
+        causes = [
+            {
+                "gap": [gap["start_ns"] / 1000, gap["end_ns"] / 1000],
+                **{f"{part}_us": gap[f"{part}_ns"] / 1000 for part in ("host_late", "in_launch", "queue")},
+                "host_exclusive_us": {name: ns / 1000 for name, ns in gap["blame_ns"].items()},
+            }
+            for device in self.devices
+            for gap in map(device.gap_to_json, range(len(device.gaps)))
+        ]
+        return self.examination.details() | {"gap_causes": causes}
 
 
 def summarize(

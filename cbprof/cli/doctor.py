@@ -34,13 +34,7 @@ def doctor(
     if json:
         from json import dumps
 
-        from cbprof.analysis.accounting.steps import step_source
-        from cbprof.analysis.report import how_steps_are_known
-
-        facts = {"schema": 1, "file": str(trace), "format": loaded.meta.format}
-        found = {"reliable": health.reliable, "warnings": list(health.warnings), "health": dict(health.counts)}
-        steps = how_steps_are_known(step_source(loaded))
-        typer.echo(dumps(facts | found | {"steps": steps}, indent=1))
+        typer.echo(dumps(health.to_json(str(trace)), indent=1))
     else:
         from rich.console import Console
 

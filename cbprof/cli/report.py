@@ -119,9 +119,7 @@ def report(
     if json:
         from json import dumps
 
-        from cbprof.analysis.report import to_json
-
-        typer.echo(dumps(to_json(summary, file=str(trace), gaps=gaps.value), indent=1))
+        typer.echo(dumps(summary.to_json(str(trace), gaps.value), indent=1))
     elif layout is Format.md:
         from cbprof.render.tables.summary_sheets import as_markdown
 

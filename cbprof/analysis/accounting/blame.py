@@ -108,6 +108,14 @@ class Blame:
             BlameTotal(Cause(self.cause[row]), self.label(row), int(self.ns[row])) for row in range(first, last)
         )
 
+    def to_json(self, gap: int) -> dict[str, int]:
+        """What else than launching and queueing passed the time of one gap: nanoseconds by label, the most first."""
+        found: dict[str, int] = {}
+        for part in self.of_gap(gap):
+            if part.cause not in {Cause.LAUNCH, Cause.QUEUED}:
+                found[part.label] = found.get(part.label, 0) + part.ns
+        return dict(sorted(found.items(), key=lambda item: -item[1]))
+
     def totals(self) -> tuple[BlameTotal, ...]:
         """The causes over all gaps, largest first."""
         key = self.cause.astype(np.int64) * (len(self.names) + 1) + self.name_id + 1

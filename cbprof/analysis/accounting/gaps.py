@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
 from cbprof.analysis.accounting.host import HostTimeline
 from cbprof.analysis.accounting.intervals import Intervals
+from cbprof.analysis.accounting.phases import nearest_rank
 from cbprof.analysis.accounting.states import ACTIVITY_KINDS, Activity, States
 from cbprof.trace import NONE, Int32, Int64, Trace, take_or
+
+WhichGaps = Literal["longest", "all"]
+"""Which gaps the plain form of a result lists: the :data:`LONGEST_GAPS`, longest first, or all in the order of time."""
+
+LONGEST_GAPS = 10
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,6 +57,10 @@ class Gaps:
     def longest(self, count: int) -> Int64:
         """The rows of the ``count`` longest gaps, longest first, earlier first among equals."""
         return np.argsort(-self.length_ns, kind="stable")[:count]
+
+    def percentile_ns(self, percent: int) -> int | None:
+        """Nearest-rank percentile of the lengths; None where there is no gap."""
+        return nearest_rank(np.sort(self.length_ns), percent) if len(self) else None
 
     def before_launch(self) -> Intervals:
         return _non_empty(self.start, self.start + self.host_late_ns)

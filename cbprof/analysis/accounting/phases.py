@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -31,6 +32,16 @@ class PhaseTime:
     count: int
     p50_ns: int
     p99_ns: int
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "total_ns": self.total_ns,
+            "exposed_ns": self.exposed_ns,
+            "count": self.count,
+            "p50_ns": self.p50_ns,
+            "p99_ns": self.p99_ns,
+        }
 
 
 def phase_times(

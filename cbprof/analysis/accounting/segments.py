@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -29,6 +29,9 @@ class Segment(NamedTuple):
     @property
     def idle_pct(self) -> float | None:
         return idle_pct(self.idle_ns, self.wall_ns)
+
+    def to_json(self) -> dict[str, Any]:
+        return self._asdict() | {"idle_pct": self.idle_pct}
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -44,6 +44,10 @@ class TracedStates(NamedTuple):
     states: StateTotals | None
     untraced_ns: int
 
+    def to_json(self) -> dict[str, int | None]:
+        states: dict[str, int | None] = dict.fromkeys(StateTotals._fields)
+        return states | (self.states._asdict() if self.states else {}) | {"untraced": self.untraced_ns}
+
 
 def traced(totals: StateTotals, active_ns: int = 0, idle_ns: int = 0) -> TracedStates:
     """``active_ns``, ``idle_ns``: untraced time in which the GPU was active, or idle."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -36,6 +36,11 @@ class StepSource(NamedTuple):
     def searched(self) -> bool:
         """Whether the steps were found rather than told."""
         return self.confidence is not None
+
+
+def how_steps_are_known(source: StepSource | None) -> dict[str, Any]:
+    """The plain form of a source of steps: what a report, and ``cbprof doctor``, say of it."""
+    return {"source": source.name if source else None, "confidence": source.confidence if source else None}
 
 
 def step_source(trace: Trace) -> StepSource | None:

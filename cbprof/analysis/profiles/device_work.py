@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from cbprof.analysis.accounting.device_time import graph_replays
+from cbprof.analysis.accounting.gaps import WhichGaps
 from cbprof.analysis.accounting.host import HostTimeline, driving_lanes, frames
+from cbprof.analysis.accounting.idle import idle_pct
 from cbprof.analysis.accounting.intervals import Intervals, union
 from cbprof.analysis.accounting.states import ACTIVITY_KINDS, States
 from cbprof.trace import NONE, Int32, Int64, Kind, Trace
@@ -30,6 +33,13 @@ class Rocclr:
     kernel_busy_excl_ns: int
     copy_ns: int
     fill_ns: int
+
+    def to_json(self) -> dict[str, int]:
+        return {
+            "kernel_busy_excl_rocclr_ns": self.kernel_busy_excl_ns,
+            "rocclr_copy_ns": self.copy_ns,
+            "rocclr_fill_ns": self.fill_ns,
+        }
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,6 +67,18 @@ class Profile:
     def untraced_ns(self) -> int:
         return self.untraced_active_ns + self.untraced_idle_ns
 
+    def to_json(self, not_computing_pct: float | None, gaps: WhichGaps) -> dict[str, Any]:
+        """``not_computing_pct``: the share of the window without a kernel, collectives apart."""
+        found: dict[str, Any] = {
+            "sum_gpu_ns": self.sum_gpu_ns,
+            "compute_excl_comm_busy_ns": self.compute_busy_ns,
+            "not_computing_pct": not_computing_pct,
+            "overhead_ns": self.overhead_ns,
+            "host_overlap_ns": dict(self.hidden_ns),
+        }
+        found |= self.rocclr.to_json() if self.rocclr else {}
+        return found | ({CLIP_TO_NEXT_START: self.clipped.to_json(gaps)} if self.clipped else {})
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Clipped:
@@ -70,6 +92,22 @@ class Clipped:
     @property
     def gaps(self) -> Intervals:
         return self.window.subtract(self.busy)
+
+    def to_json(self, gaps: WhichGaps) -> dict[str, Any]:
+        """Its gaps in the order of time where all are asked for, and none otherwise."""
+        holes, idle_ns = self.gaps, self.gaps.total_ns
+        pairs = zip(holes.start.tolist(), holes.end.tolist(), strict=True)
+        return {
+            "window_ns": [int(self.window.start[0]), int(self.window.end[0])],
+            "busy_ns": self.busy.total_ns,
+            "kernel_busy_ns": self.kernel_busy_ns,
+            "sum_gpu_ns": self.sum_gpu_ns,
+            "idle_ns": idle_ns,
+            "idle_pct": idle_pct(idle_ns, self.window.total_ns),
+            "n_gaps": len(holes),
+            "longest_gap_ns": int(holes.length_ns.max(initial=0)),
+            "gaps": [{"start_ns": start, "end_ns": end} for start, end in pairs] if gaps == "all" else [],
+        }
 
 
 def profile(trace: Trace, states: States, host: HostTimeline) -> Profile:

@@ -15,8 +15,10 @@ import numpy.typing as npt
 
 from cbprof.analysis.accounting.host import launches
 from cbprof.analysis.accounting.intervals import union
+from cbprof.analysis.accounting.steps import how_steps_are_known, step_source
 from cbprof.trace import NONE, Int64, Kind, Trace
 
+SCHEMA = 1
 _LAUNCH = re.compile(r"(cuda|cu|hip)[A-Za-z]*Launch")
 GRAPH_LAUNCH = re.compile(r"(cuda|cu|hip)[A-Za-z]*GraphLaunch")
 
@@ -35,6 +37,18 @@ class Health:
     reliable: bool
     launch_of: Int64
     twins: npt.NDArray[np.bool_]
+
+    def to_json(self, file: str | None = None) -> dict[str, Any]:
+        """Plain data with stable keys: ``cbprof doctor --json``."""
+        return {
+            "schema": SCHEMA,
+            "file": file,
+            "format": self.trace.meta.format,
+            "reliable": self.reliable,
+            "warnings": list(self.warnings),
+            "health": dict(self.counts),
+            "steps": how_steps_are_known(step_source(self.trace)),
+        }
 
     def details(self) -> dict[str, Any]:
         """Lists with an entry for each event or launch: long, so only for those who ask. Times in microseconds.

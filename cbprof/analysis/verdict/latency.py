@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 
@@ -27,6 +27,9 @@ class Latency:
     itl_mean_ns: int | None
     itl_p50_ns: int | None
     itl_p99_ns: int | None
+
+    def to_json(self) -> dict[str, int | None]:
+        return asdict(self)
 
 
 def latency(requests: RequestTable, window: Window, tokens: int | None) -> Latency | None:

@@ -22,6 +22,9 @@ class OneOff(NamedTuple):
     n_spans: int
     total_ns: int
 
+    def to_json(self) -> dict[str, int]:
+        return {"count": self.n_spans, "total_ns": self.total_ns}
+
 
 def one_offs(trace: Trace) -> tuple[OneOff, ...]:
     """Those that the trace has."""

@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -59,6 +59,17 @@ class Overlap:
     def efficiency_pct(self) -> float | None:
         """100 x hidden / hideable; None where there was nothing to hide."""
         return 100 * self.hidden_ns / self.hideable_ns if self.hideable_ns else None
+
+    def to_json(self) -> dict[str, Any]:
+        lead = self.launch_lead
+        return {
+            "hidden_ns": self.hidden_ns,
+            "hideable_ns": self.hideable_ns,
+            "efficiency_pct": self.efficiency_pct,
+            "graph_coverage_pct": self.graph_coverage_pct,
+            "launch_lead_ns": {"p1": lead.p1_ns, "p50": lead.p50_ns} if lead else None,
+            "launch_late_pct": lead.late_pct if lead else None,
+        }
 
 
 def overlap(trace: Trace, states: StateTotals, steps: StepTimes) -> Overlap:

@@ -82,6 +82,16 @@ class Verdict:
     evidence: tuple[str, ...]
     shortened: Shortened | None
 
+    def to_json(self) -> dict[str, Any]:
+        """``shortened_ns``: what a tenth less work of the device, or of the host, could take off the window."""
+        shortened = self.shortened
+        return {
+            "bound": self.bound.value,
+            "sentence": self.sentence,
+            "evidence": list(self.evidence),
+            "shortened_ns": {"device": shortened.device_ns, "host": shortened.host_ns} if shortened else None,
+        }
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Findings:

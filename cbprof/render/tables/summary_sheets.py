@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import numpy as np
-
-from cbprof.analysis.accounting.phases import nearest_rank
+from cbprof.analysis.accounting.gaps import LONGEST_GAPS
 from cbprof.analysis.accounting.segments import Segments
 from cbprof.analysis.device import DeviceSummary
 from cbprof.analysis.summary import Summary
@@ -17,8 +15,6 @@ from cbprof.render.numbers import UNKNOWN, count, duration, percent, rate, ratio
 from cbprof.render.sheet import Sheet
 from cbprof.render.tables.summary import causes_in_words
 from cbprof.trace import NONE
-
-LONGEST_GAPS = 10
 
 
 def as_markdown(summary: Summary, title: str, *, full: bool) -> str:
@@ -105,8 +101,7 @@ def overlap(device: DeviceSummary) -> Sheet:
 
 def gap_lengths(device: DeviceSummary) -> Sheet:
     """Percentiles of the gaps, and the longest of them with the step that ended each."""
-    lengths = np.sort(device.gaps.length_ns)
-    rows = [(f"p{p}", duration(nearest_rank(lengths, p)), "", "") for p in (50, 90, 99) if len(lengths)]
+    rows = [(f"p{p}", duration(device.gaps.percentile_ns(p)), "", "") for p in (50, 90, 99) if len(device.gaps)]
     for row in device.gaps.longest(LONGEST_GAPS).tolist():
         step = int(device.gaps.step[row])
         most = max(device.blame.of_gap(row), key=lambda part: part.ns)
@@ -114,7 +109,7 @@ def gap_lengths(device: DeviceSummary) -> Sheet:
         last = "the last" if device.gaps.ends_with[row] == NONE else "-"
         before = f"before step {step}" if step >= 0 else last
         rows.append((before, duration(int(device.gaps.length_ns[row])), duration(at), most.in_words))
-    return Sheet(("gap", "length", "begins at", "mostly"), rows, f"{len(lengths):,} gaps")
+    return Sheet(("gap", "length", "begins at", "mostly"), rows, f"{len(device.gaps):,} gaps")
 
 
 def segments(found: Segments, title: str, *, as_time: bool = False, origin_ns: int = 0) -> Sheet:
