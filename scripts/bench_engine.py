@@ -26,7 +26,7 @@ from rich.table import Table
 from cbprof.analysis.accounting.cut_out import without_profiled_steps
 from cbprof.analysis.predict.predict import predict
 from cbprof.analysis.summary import Summary, summarize
-from cbprof.cli.ranges import parse_window
+from cbprof.cli.options import parse_window
 from cbprof.engine.config import EngineConfig, Mode
 from cbprof.engine.engine import Engine, Outcome
 from cbprof.engine.workload import Workload

@@ -63,7 +63,7 @@ def test_plot_draws_in_the_terminal(run: Run) -> None:
     ("arguments", "words"),
     [
         (("plot", "run.sync.json", "-o", "a.gif"), "a.gif: choose a name that ends in .html, .png, .svg, .pdf"),
-        (("plot", "run.sync.json", "-o", "a.html", "--width", "7in"), "--width is for images"),
+        (("plot", "run.sync.json", "-o", "a.html", "--width", "7in"), "--width has no effect without an image"),
         (("plot", "run.sync.json", "-o", "a.png", "--width", "wide"), "such as 7in"),
         (("plot", *3 * ("run.sync.json",)), "3 traces were given"),
         (("report", "run.sync.json", "-o", "a.docx"), "a.docx: the report is a page"),

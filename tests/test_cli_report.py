@@ -94,7 +94,10 @@ def test_skip_counts_steps_whatever_their_numbers() -> None:
 
 @pytest.mark.parametrize(
     ("args", "message"),
-    [(["--skip", "20"], "leaves none: the trace has 20"), (["--skip", "1", "--steps", "2:"], "give one of them")],
+    [
+        (["--skip", "20"], "leaves none: the trace has 20"),
+        (["--skip", "1", "--steps", "2:"], "--steps has no effect with --skip"),
+    ],
 )
 def test_skip_that_makes_no_sense(path: str, args: list[str], message: str) -> None:
     result = CliRunner().invoke(app, ["report", path, *args])

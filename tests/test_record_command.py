@@ -376,7 +376,7 @@ def test_the_users_own_sitecustomize_still_runs(tmp_path: Path) -> None:
         (["nonesuch"], "there is no program 'nonesuch' that can be run"),
         (["nonesuch.py"], "nonesuch.py: there is no such file"),
         (["-o", "no/where.json", "python"], "give --output the name of a file in a folder that is there"),
-        (["--steps", "1:2", "--on-signal", "python"], "--steps is a window of its own"),
+        (["--steps", "1:2", "--on-signal", "python"], "--on-signal has no effect with --steps"),
     ],
 )
 def test_mistakes_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str) -> None:

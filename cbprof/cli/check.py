@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from cbprof.cli.ranges import parse_steps
+from cbprof.cli.options import parse_steps
 from cbprof.cli.reading import NoCache, read_trace
 from cbprof.errors import UsageError
 

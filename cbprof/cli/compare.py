@@ -7,12 +7,12 @@ from typing import Annotated
 
 import typer
 
-from cbprof.cli.ranges import parse_steps
+from cbprof.cli.options import Format, parse_steps, refuse_with
 from cbprof.cli.reading import NoCache, read_trace
-from cbprof.cli.report import Format
 
 
 def compare(
+    context: typer.Context,
     before: Annotated[Path, typer.Argument(help="The trace before the change.", metavar="BEFORE")],
     after: Annotated[Path, typer.Argument(help="The trace after it.", metavar="AFTER")],
     steps: Annotated[str | None, typer.Option(help="Only these steps of both, first:last (last not included).")] = None,
@@ -44,6 +44,8 @@ def compare(
     from cbprof.analysis.gate.compare import compare as compare_traces
     from cbprof.analysis.gate.fail_if import FailIf
 
+    if json:
+        refuse_with(context, "--json", "layout")
     conditions = [FailIf.parse(text) for text in fail_if or ()]
     pair = (read_trace(path, no_cache=no_cache) for path in (before, after))
     found = compare_traces(*pair, steps=parse_steps(steps), seed=seed)

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from cbprof.cli.options import refuse_with
 from cbprof.cli.reading import NoCache, read_trace
 from cbprof.cli.writing import spare_inputs
 from cbprof.errors import UsageError
@@ -16,6 +17,7 @@ TABLES = (".parquet", ".csv", ".csv.gz")
 
 
 def convert(
+    context: typer.Context,
     source: Annotated[Path, typer.Argument(help="A trace of any format that can be read.", metavar="IN")],
     target: Annotated[Path, typer.Argument(help="NAME.json, .json.gz, .parquet, .csv or .csv.gz.", metavar="OUT")],
     flows: Annotated[
@@ -37,6 +39,8 @@ def convert(
     if not name.endswith(TRACES + TABLES):
         known = ", ".join(TRACES + TABLES)
         raise UsageError(f"{target}: its name does not say what to write; end it in one of {known}")
+    if name.endswith(TABLES):
+        refuse_with(context, "a table", "flows")
     if not target.parent.is_dir():
         raise UsageError(f"{target}: there is no folder {target.parent}; create it, or write elsewhere")
     spare_inputs(target, [source])

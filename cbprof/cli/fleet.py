@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cbprof.cli.options import refuse_with
 from cbprof.cli.writing import spare_inputs
 from cbprof.errors import DataError, UsageError
 
@@ -23,6 +24,7 @@ NEEDED = ("dask", "distributed", "fsspec", "pyarrow")
 
 
 def fleet(
+    context: typer.Context,
     paths: Annotated[
         list[str],
         typer.Argument(help="Traces, folders, patterns; or s3://, gs://, http:// of these.", metavar="PATHS"),
@@ -72,8 +74,8 @@ def fleet(
     """
     _check_installed()
     _check_outputs(output, csv, inputs=paths)
-    if scheduler and (workers or memory):
-        raise UsageError("--workers and --memory are for processes of this machine: leave them, or --scheduler, out")
+    if scheduler:
+        refuse_with(context, "--scheduler", "workers", "memory")
     from cbprof.fleet.files import find_files
 
     files = find_files(paths)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cbprof.cli.options import refuse_with
 from cbprof.errors import UsageError
 
 if TYPE_CHECKING:
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 
 
 def lab(
+    context: typer.Context,
     names: Annotated[
         list[str] | None, typer.Argument(help="The experiments; --list names them.", metavar="NAME", show_default=False)
     ] = None,
@@ -46,9 +48,14 @@ def lab(
     from cbprof.lab.catalog import EXPERIMENTS, experiment, lesson
 
     if listed:
+        refuse_with(context, "--list", "names", "every", "device", "model", "output", "json")
         for name in EXPERIMENTS:
             typer.echo(f"{name:<15} {lesson(name)[0]}")
         return
+    if every:
+        refuse_with(context, "--all", "names")
+    if device == "host":
+        refuse_with(context, "--device host", "model")
     chosen = list(EXPERIMENTS) if every else list(names or ())
     if not chosen:
         raise UsageError("which experiment? Give names (cbprof lab --list), or --all")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cbprof.cli.options import refuse_with, refuse_without
 from cbprof.cli.reading import NoCache, read_trace
 from cbprof.cli.writing import spare_inputs
 from cbprof.errors import UsageError
@@ -19,6 +20,7 @@ IMAGES = (".png", ".svg", ".pdf")
 
 
 def plot(
+    context: typer.Context,
     traces: Annotated[
         list[Path], typer.Argument(help="One trace, or two to lay one below the other.", metavar="TRACE")
     ],
@@ -49,13 +51,17 @@ def plot(
     """
     if len(traces) > 2:
         raise UsageError(f"{len(traces)} traces were given: plot takes one, or two to compare")
+    if term:
+        refuse_with(context, "--term", "output", "width", "open_page")
     picture = output or _page_beside(traces)
     suffix = picture.suffix.lower()
     if suffix not in PAGES + IMAGES:
         raise UsageError(f"{picture}: choose a name that ends in {', '.join((PAGES[0], *IMAGES))}, or --term")
     spare_inputs(picture, traces)
-    if width is not None and suffix not in IMAGES:
-        raise UsageError("--width is for images: give -o a name that ends in .png, .svg or .pdf")
+    if suffix in IMAGES:
+        refuse_with(context, "an image", "open_page")
+    else:
+        refuse_without(context, "an image (-o NAME.png, .svg or .pdf)", "width")
     loaded = [read_trace(trace, no_cache=no_cache) for trace in traces]
     if term:
         from cbprof.render.terminal.pictures import print_plot

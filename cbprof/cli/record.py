@@ -7,11 +7,12 @@ from typing import Annotated
 
 import typer
 
-from cbprof.cli.ranges import parse_window
+from cbprof.cli.options import parse_window, refuse_with
 from cbprof.errors import UsageError
 
 
 def record(
+    context: typer.Context,
     command: Annotated[
         list[str], typer.Argument(help="The program and its arguments, as you would type them.", metavar="-- COMMAND")
     ],
@@ -49,8 +50,8 @@ def record(
     from cbprof.record.program.outcome import outcome_lines
     from cbprof.record.program.settings import Settings
 
-    if steps is not None and (seconds is not None or on_signal):
-        raise UsageError("--steps is a window of its own: leave out --seconds and --on-signal")
+    if steps is not None:
+        refuse_with(context, "--steps", "seconds", "on_signal")
     if output.is_dir() or not output.parent.is_dir():
         raise UsageError(f"{output}: give --output the name of a file in a folder that is there")
     settings = Settings(

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import StrEnum
 from functools import partial
+from os.path import isdir  # unlike Path's, False for any name that cannot be
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from cbprof.cli.fleet import print_ranks
-from cbprof.cli.ranges import parse_steps
+from cbprof.cli.options import Format, parse_steps, refuse_with, refuse_without
 from cbprof.cli.reading import NoCache, read_trace
 from cbprof.cli.writing import spare_inputs
 from cbprof.errors import UsageError
@@ -35,14 +36,8 @@ class Gaps(StrEnum):
     all = "all"
 
 
-class Format(StrEnum):
-    """How the report is printed."""
-
-    text = "text"
-    md = "md"
-
-
 def report(
+    context: typer.Context,
     traces: Annotated[
         list[Path], typer.Argument(help="A trace; or several, or a folder: one row a rank.", metavar="TRACE")
     ],
@@ -96,19 +91,24 @@ def report(
         cbprof report rank0.json.gz rank1.json.gz
     """
     if output is not None:
-        if steps or skip or window or activity or json or csv:
-            raise UsageError("-o writes a page of whole runs: leave out --steps, --skip, --window, --json and the like")
+        chosen = "--output, a page of whole runs"
+        refuse_with(context, chosen, "steps", "skip", "window", "activity", "full", "layout", "json", "gaps", "csv")
         _write_page(traces, output, no_cache=no_cache)
         return
-    if skip and steps is not None:
-        raise UsageError("--skip and --steps both choose where to begin: give one of them")
+    if window:
+        refuse_with(context, "--window", "steps", "skip")
+    if skip:
+        refuse_with(context, "--skip", "steps")
+    if json:
+        refuse_with(context, "--json", "full", "layout")
+    else:
+        refuse_without(context, "--json", "gaps")
     figures = partial(
         _figures, steps=parse_steps(steps), skip=skip, window=window, activity=activity.value if activity else None
     )
     trace = traces[0]
-    if len(traces) > 1 or trace.is_dir():
-        if full or csv or layout is not Format.text or gaps is not Gaps.longest:
-            raise UsageError("--full, --csv, --format and --gaps are for one trace: give one, or leave them out")
+    if len(traces) > 1 or isdir(trace):
+        refuse_with(context, "several traces", "full", "csv", "layout", "gaps")
         _report_ranks(traces, figures, json=json, no_cache=no_cache)
         return
     summary = figures(read_trace(trace, no_cache=no_cache))

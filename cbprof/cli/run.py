@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cbprof.cli.ranges import format_lengths, parse_lengths, parse_window
+from cbprof.cli.options import format_lengths, parse_lengths, parse_window, refuse_with
 from cbprof.engine.config import EngineConfig
 from cbprof.engine.placement import Placement
 from cbprof.engine.workload import Workload
@@ -37,6 +37,7 @@ class ModeChoice(StrEnum):
 
 
 def run(
+    context: typer.Context,
     mode: Annotated[ModeChoice, typer.Option(help="One batch after the other, one batch ahead, or both.")] = (
         ModeChoice.both
     ),
@@ -138,7 +139,9 @@ def run(
         compiled=compiled,
     )
     if engine is EngineChoice.transformers:
-        _refuse_options_of_ours(config)
+        refuse_with(context, "--engine transformers", "fuse", "compiled", "prefill_chunk", "blocks")
+    if compiled:
+        refuse_with(context, "--compile", "fuse")
     if output.is_dir() or not output.name:
         raise UsageError(f"{output} is a folder: give --output the name of a file")
     if not output.parent.is_dir():
@@ -243,16 +246,6 @@ def _conclude_in_brief(runs: list[RecordedRun], rank: int) -> int:
     differing = "; tokens: DIFFER" if differ else ""
     typer.echo(f"rank {rank}: {'; '.join(told)}{differing}; wrote {' '.join(str(run.path) for run in runs)}")
     return 130 if any(run.interrupted for run in runs) else int(differ)
-
-
-def _refuse_options_of_ours(config: EngineConfig) -> None:
-    """Raise :class:`UsageError` for what transformers would not heed."""
-    given = {
-        "--compile": config.compiled,
-        "--no-fuse": config.fuse != EngineConfig.fuse,
-    }
-    for option in (option for option, is_given in given.items() if is_given):
-        raise UsageError(f"{option} is of the reference engine: leave it out with --engine transformers")
 
 
 def _keep_cores_apart(config: EngineConfig, placement: Placement) -> None:
