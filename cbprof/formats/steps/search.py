@@ -6,8 +6,10 @@
     device        | graph          | ... |copy|  | graph          | ...
     step     <---------- 0 ------------><----------- 1 ------------>
 
-Whatever engine it was, a step brings its tokens back to the host, and most steps launch as much as the others do: one
-graph of one shape, or about as many kernels. How many of them do is the confidence; where it is low, no step is said.
+Whatever engine it was, a step brings its tokens back to the host, some thread waits for them before the next step ends,
+and most steps launch as much as the others do: one graph of one shape, or about as many kernels. How many of them do is
+the confidence; where it is low, no step is said. Copies that nobody waits for one by one are not of tokens: a cache
+that is stored layer by layer is as regular as steps are.
 """
 
 from __future__ import annotations
@@ -71,8 +73,21 @@ def _candidates(trace: Trace, launch_of: Int64) -> Iterator[_Found]:
     sorts, sort_of = np.unique(table, axis=0, return_inverse=True)
     for each, (_, _, lane) in enumerate(sorts.tolist()):
         issued = np.unique(calls[sort_of.ravel() == each])
-        if len(issued) > LEAST_STEPS:
+        if len(issued) > LEAST_STEPS and _waited_share(trace, issued) >= LEAST_CONFIDENCE:
             yield from _judge(trace, lane, np.sort(trace.end_of(issued)), launch_of)
+
+
+def _waited_share(trace: Trace, issued: Int64) -> float:
+    """The share of these calls after which a wait of any thread returns before the next of them does.
+
+    1 where the trace has no wait at all: who polls leaves no record of it.
+    """
+    waits = np.sort(trace.end_of(trace.kind == Kind.CPU_WAIT))
+    if not len(waits):
+        return 1.0
+    until = np.sort(trace.end_of(issued))
+    n_returned = np.searchsorted(waits, until, side="left")
+    return float((np.diff(n_returned) > 0).mean())
 
 
 def _judge(trace: Trace, lane: int, cuts: Int64, launch_of: Int64) -> Iterator[_Found]:
