@@ -25,7 +25,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from cbprof.analysis.gate.bootstrap import ratio_of_sums
+from cbprof.analysis.gate.compare import ratio_of_sums
 from cbprof.analysis.summary import Summary, summarize
 from cbprof.engine.config import EngineConfig, Mode
 from cbprof.engine.engine import Engine

@@ -130,8 +130,7 @@ def generated(file: Any, dataset: None) -> Any:
     """A rank with as many figures as a summary can have: 256 groups of steps, 128 collectives, 30 causes."""
     import numpy as np
 
-    from cbprof.analysis.ranks.collectives import MOST_KEPT, Collectives
-    from cbprof.analysis.ranks.rank import BINS, Rank
+    from cbprof.analysis.ranks.rank import BINS, MOST_KEPT, Collectives, Rank
     from cbprof.analysis.ranks.report import ExaminedFile
     from cbprof.analysis.ranks.waits import MOST_GROUPS, StepProfile
 

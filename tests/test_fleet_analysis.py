@@ -18,9 +18,8 @@ from rich.console import Console
 
 from cbprof.analysis.ranks import waits as profile
 from cbprof.analysis.ranks.clocks import skew_of
-from cbprof.analysis.ranks.collectives import MOST_KEPT, Collectives, collectives_of
 from cbprof.analysis.ranks.heat import heat_map
-from cbprof.analysis.ranks.rank import BINS, Rank, bin_edges
+from cbprof.analysis.ranks.rank import BINS, MOST_KEPT, Collectives, Rank, bin_edges, collectives_of
 from cbprof.analysis.ranks.report import ExaminedFile, RanksReport, compare_ranks
 from cbprof.analysis.ranks.waits import StepProfile, step_waits
 from cbprof.render.picture.ranks_heat import RAMP, HeatStrips, heat_png, lines

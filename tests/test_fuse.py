@@ -16,12 +16,11 @@ transformers = pytest.importorskip("transformers")
 from model_batches import LAYOUT, NUM_BLOCKS, Row, pack  # noqa: E402
 from triton_interpreter import DEVICE, kernel_modules  # noqa: E402
 
-from cbprof.engine.model.decoder import ModuleDecoder  # noqa: E402
 from cbprof.engine.model.fused import torch as fused_torch  # noqa: E402
 from cbprof.engine.model.fused.decoder import FusedDecoder  # noqa: E402
 from cbprof.engine.model.fused.fuse import HeadNorms, can_fuse, take_apart  # noqa: E402
 from cbprof.engine.model.inputs import view  # noqa: E402
-from cbprof.engine.model.runner import Runner  # noqa: E402
+from cbprof.engine.model.runner import ModuleDecoder, Runner  # noqa: E402
 from cbprof.engine.model.sampling import sample, vocabulary_hashes  # noqa: E402
 from cbprof.engine.model.spec import ModelSpec  # noqa: E402
 

@@ -21,7 +21,7 @@ from cbprof.formats import load
 from cbprof.formats.bytes import stream
 from cbprof.formats.kineto import helper as kineto_helper
 from cbprof.formats.kineto import read as kineto
-from cbprof.formats.kineto.times import NOT_A_TIME, from_floats, from_text
+from cbprof.formats.kineto.columns import NOT_A_TIME, from_floats, from_text
 from cbprof.trace import Kind, Trace
 
 NONE = -1

@@ -16,10 +16,9 @@ from cbprof.record.program.import_hook import AfterImport
 from cbprof.record.program.launch import Ended
 from cbprof.record.program.lazy_file import LazyFile, numbered
 from cbprof.record.program.outcome import outcome_lines
-from cbprof.record.program.session import Session
+from cbprof.record.program.session import Session, wrap_cuda
 from cbprof.record.program.settings import Settings
 from cbprof.record.program.status import Status, claim, read_all
-from cbprof.record.program.torch_cuda import wrap_cuda
 from cbprof.record.tracer import Tracer
 from cbprof.trace import TraceBuilder
 

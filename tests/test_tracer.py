@@ -21,7 +21,7 @@ from cbprof.engine.request import Request
 from cbprof.errors import CbprofError
 from cbprof.record import drain as drain_module
 from cbprof.record.clocks.base import ClockErrors, NoClock, Times
-from cbprof.record.edges import Edge, EdgeCounter
+from cbprof.record.drain import Edge, EdgeCounter
 from cbprof.record.span_tracer import SpanTracer
 from cbprof.trace import Kind, Lane, RequestEvent, TraceBuilder
 

@@ -13,9 +13,47 @@ import numpy as np
 
 from cbprof.analysis.accounting.phases import PhaseTime
 from cbprof.analysis.device import DeviceSummary
-from cbprof.analysis.gate.bootstrap import BLOCKS, Ratio, block_edges, ratio_of_sums
 from cbprof.analysis.summary import Summary, summarize
 from cbprof.trace import Int64, Trace
+
+BLOCKS = 50
+FEWEST_BLOCKS = 8
+RESAMPLES = 2000
+CONFIDENCE_PCT = 95
+
+
+class Ratio(NamedTuple):
+    """after / before, and the interval that holds it in 95 of 100 cases; None where there are too few steps to say."""
+
+    value: float
+    low: float | None
+    high: float | None
+
+
+def ratio_of_sums(before: Int64, after: Int64, *, scale: float = 1.0, seed: int = 0) -> Ratio | None:
+    """scale x sum(after) / sum(before) with a bootstrap interval. One value a block; the blocks correspond.
+
+    The interval says how much the ratio varies within these two runs, not what a third run would bring. None where
+    there is nothing to divide by.
+    """
+    if not before.sum():
+        return None
+    value = scale * int(after.sum()) / int(before.sum())
+    if len(before) < FEWEST_BLOCKS:
+        return Ratio(value, None, None)
+    drawn = np.random.default_rng(seed).integers(len(before), size=(RESAMPLES, len(before)))
+    below = before[drawn].sum(axis=1)
+    ratios = scale * after[drawn].sum(axis=1)[below > 0] / below[below > 0]
+    tail = (100 - CONFIDENCE_PCT) / 2
+    low, high = np.percentile(ratios, (tail, 100 - tail))
+    return Ratio(value, float(low), float(high))
+
+
+def block_edges(count: int, blocks: int = BLOCKS) -> Int64:
+    """The first index of each block of ``count`` steps, and ``count``; as many blocks as asked, or one a step."""
+    blocks = min(blocks, count)
+    return np.arange(blocks + 1, dtype=np.int64) * count // max(1, blocks)
+
 
 SCHEMA = 1
 

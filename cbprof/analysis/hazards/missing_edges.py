@@ -1,7 +1,7 @@
 """Orderings that the engine never asked for: found in every run, whatever the timing then was.
 
 A recording notes how often each stream, or the host, waited for which event (``edges`` in the trace's metadata, see
-``cbprof.record.edges``). What has to be there, in every step::
+``cbprof.record.drain``). What has to be there, in every step::
 
     h2d --inputs_ready--> compute --outputs_ready--> d2h --done--> host
 """

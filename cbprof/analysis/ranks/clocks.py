@@ -32,8 +32,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cbprof.analysis.accounting.phases import nearest_rank
-from cbprof.analysis.ranks.collectives import Collectives
-from cbprof.analysis.ranks.rank import Rank
+from cbprof.analysis.ranks.rank import Collectives, Rank
 from cbprof.trace import NONE, Int64
 
 Floats = npt.NDArray[np.float64]

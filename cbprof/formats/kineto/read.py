@@ -17,7 +17,7 @@ import numpy.typing as npt
 from cbprof.errors import DataError
 from cbprof.formats.bytes.stream import ByteStream, Progress
 from cbprof.formats.columns import Block, Index, assemble
-from cbprof.formats.kineto.columns import Collector, Spans, What, Where
+from cbprof.formats.kineto.columns import NOT_A_TIME, Collector, Spans, What, Where
 from cbprof.formats.kineto.event_stream import EventStream
 from cbprof.formats.kineto.events import TEXT_TIMES
 from cbprof.formats.kineto.helper import Helper, HelperError, is_worth_it
@@ -31,7 +31,6 @@ from cbprof.formats.kineto.rules import (
     is_of_kineto,
     kind_of,
 )
-from cbprof.formats.kineto.times import NOT_A_TIME
 from cbprof.meta import CHROME, Meta
 from cbprof.trace import CATEGORIES, NONE, Int8, Int32, Int64, Kind, Trace
 

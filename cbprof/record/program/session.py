@@ -6,8 +6,9 @@ import atexit
 import threading
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from queue import Empty, SimpleQueue
 from types import ModuleType
 from typing import Any, Literal, NamedTuple
@@ -21,8 +22,8 @@ from cbprof.record.program.lazy_file import LazyFile
 from cbprof.record.program.profiler import Profiler, cuda_is_up
 from cbprof.record.program.settings import Settings
 from cbprof.record.program.status import Status
-from cbprof.record.program.torch_cuda import wrap_cuda
-from cbprof.record.tracer import HostTracer
+from cbprof.record.tracer import HostTracer, Tracer
+from cbprof.record.wrapping import Wrappings
 from cbprof.trace import SpanSink
 
 STATUS_PERIOD_S = 0.5
@@ -238,3 +239,46 @@ class _SessionTracer(HostTracer):
         self.meta = {"base_time_ns": self.meta["base_time_ns"]}  # what the last recording was of, this one need not be
         self.file = LazyFile(self._session._settings, self._session.file_begins, Meta.parse(self.meta))
         return self.file
+
+
+Method = Callable[..., Any]
+
+
+class Call(NamedTuple):
+    """A function of torch.cuda (``owner`` empty) or a method of one of its classes, by the name of what it calls."""
+
+    owner: str
+    name: str
+    cuda_name: str
+    blocks: bool
+
+
+CALLS = (
+    Call("", "synchronize", "cudaDeviceSynchronize", blocks=True),
+    Call("Stream", "synchronize", "cudaStreamSynchronize", blocks=True),
+    Call("Event", "synchronize", "cudaEventSynchronize", blocks=True),
+    Call("CUDAGraph", "replay", "cudaGraphLaunch", blocks=False),
+)
+"""With the names that profilers show, so that traces of either kind read the same."""
+
+
+def wrap_cuda(torch_cuda: ModuleType, tracer: Tracer, covered: Callable[[], bool]) -> Wrappings:
+    """Record :data:`CALLS`, except while ``covered()``: then an engine's own phase already holds the call."""
+    wrappings = Wrappings()
+    for call in CALLS:
+        owner = getattr(torch_cuda, call.owner, None) if call.owner else torch_cuda
+        if owner is not None:
+            wrappings.wrap(owner, call.name, partial(_timed, call=call, tracer=tracer, covered=covered))
+    return wrappings
+
+
+def _timed(original: Method, *, call: Call, tracer: Tracer, covered: Callable[[], bool]) -> Method:
+    phase = tracer.wait if call.blocks else tracer.cpu
+
+    def timed(*args: Any, **kwargs: Any) -> Any:
+        if not tracer.on or covered():
+            return original(*args, **kwargs)
+        with phase(call.cuda_name):
+            return original(*args, **kwargs)
+
+    return timed

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
-from cbprof.analysis.gate.bootstrap import CONFIDENCE_PCT, Ratio
-from cbprof.analysis.gate.compare import Comparison
+from cbprof.analysis.gate.compare import CONFIDENCE_PCT, Comparison, Ratio
 from cbprof.analysis.gate.limits import LimitResult
 from cbprof.analysis.summary import Summary
 from cbprof.render.numbers import UNKNOWN, count, duration, percent, rate, ratio

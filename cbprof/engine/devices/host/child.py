@@ -32,8 +32,7 @@ from typing import Any, NoReturn, Protocol
 import numpy as np
 
 from cbprof.engine.devices.base import IntArray, Program
-from cbprof.engine.devices.host.cores import Cores
-from cbprof.engine.devices.host.wire import COMMAND, PROGRAMS, QUEUES, WAIT, Setup, SharedMemory
+from cbprof.engine.devices.host.wire import COMMAND, PROGRAMS, QUEUES, WAIT, Cores, Setup, SharedMemory
 from cbprof.errors import CbprofError, EngineError
 
 

@@ -13,9 +13,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from cbprof.engine.devices.base import DeviceEvidence, Event, Program, SlotBuffers, Stream, StreamKind, Streams
-from cbprof.engine.devices.host.cores import Cores
 from cbprof.engine.devices.host.process import DeviceProcess
-from cbprof.engine.devices.host.wire import PROGRAMS, QUEUES, WAIT
+from cbprof.engine.devices.host.wire import PROGRAMS, QUEUES, WAIT, Cores
 from cbprof.engine.layout import SlotLayout
 from cbprof.errors import EngineError
 

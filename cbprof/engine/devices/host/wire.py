@@ -25,6 +25,7 @@ from cbprof.engine.layout import SlotLayout
 if TYPE_CHECKING:
     from cbprof.engine.model.spec import ModelSpec
 
+
 COMMAND = Struct("<iiq")
 """``(index in PROGRAMS, slot, bucket)`` or ``(WAIT, queue, count)``; so short that a pipe never tears it apart."""
 
@@ -88,3 +89,29 @@ def anonymous_file() -> int:
     descriptor, path = tempfile.mkstemp(prefix="cbprof")
     os.unlink(path)
     return descriptor
+
+
+class Cores:
+    """The cores that the calling thread may use when this is made, and what it may use from then on.
+
+    Threads and processes inherit the cores of the thread that starts them.
+    """
+
+    def __init__(self) -> None:
+        self._all = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+
+    def leave_last(self) -> None:
+        """Keep the calling thread off the last core."""
+        self._use(self._all[:-1])
+
+    def take_last(self) -> None:
+        """Keep the calling thread on the last core."""
+        self._use(self._all[-1:])
+
+    def use_all(self) -> None:
+        """Undo what was done to the calling thread."""
+        self._use(self._all)
+
+    def _use(self, cores: list[int]) -> None:
+        if len(self._all) > 1:
+            os.sched_setaffinity(0, cores)

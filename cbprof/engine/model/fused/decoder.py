@@ -66,7 +66,7 @@ class FusedOps(Protocol):
 
 
 class FusedDecoder:
-    """A :class:`~cbprof.engine.model.decoder.Decoder` of merged weights and fused operations."""
+    """A :class:`~cbprof.engine.model.runner.Decoder` of merged weights and fused operations."""
 
     def __init__(self, weights: DecoderWeights, ops: FusedOps) -> None:
         self._weights, self._ops = weights, ops
