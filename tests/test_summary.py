@@ -255,8 +255,11 @@ def test_figures_agree_with_each_other(trace: Trace) -> None:
         assert device.states.overlap + device.states.gpu_only == device.active_ns
         assert device.gaps.total_ns == sum(part.ns for part in device.blame.totals())
         assert device.idle_ns in {None, device.gaps.total_ns}
-        assert sum(part.idle_ns for part in device.over_time) == device.gaps.total_ns
-        assert sum(part.wall_ns for part in device.over_time) == device.window.length_ns
+        if device.idle_ns is None:
+            assert not device.over_time
+        else:
+            assert sum(part.idle_ns for part in device.over_time) == device.idle_ns
+            assert sum(part.wall_ns for part in device.over_time) == device.window.length_ns
         assert 0 <= device.one_off_idle_ns <= device.gaps.total_ns
         assert 0 <= device.overlap.hidden_ns <= device.overlap.hideable_ns
         assert device.active_ns <= device.kernel_busy_ns <= device.busy_ns
