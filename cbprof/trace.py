@@ -7,7 +7,7 @@ origin. ``-1`` means "none" in every integer column that can be empty.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from types import MappingProxyType
@@ -186,6 +186,14 @@ class Trace:
     def complete(self) -> bool:
         """False where the run was cut short or the file was truncated."""
         return self.meta.complete
+
+    def ids_of(self, *names: str) -> list[int]:
+        """The ids of these names, ascending; of a name that the trace does not have, none."""
+        return self.ids_where(lambda name: name in names)
+
+    def ids_where(self, holds: Callable[[str], object]) -> list[int]:
+        """The ids of the names for which ``holds`` is true, ascending."""
+        return [index for index, name in enumerate(self.names) if holds(name)]
 
     def name_of(self, index: int) -> str:
         return str(self.names[self.name_id[index]])

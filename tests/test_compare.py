@@ -17,7 +17,7 @@ from cbprof.analysis.gate.fail_if import FailIf
 from cbprof.cli.main import app
 from cbprof.errors import UsageError
 from cbprof.formats import load, save
-from cbprof.trace import Kind, Trace, TraceBuilder
+from cbprof.trace import Kind, Lane, Trace, TraceBuilder
 
 WORKLOAD = {"batch": 4, "requests": 4, "new_tokens": [10, 10]}
 
@@ -175,6 +175,27 @@ def test_blocks_cover_every_step_once(count: int, blocks: int) -> None:
 def test_conditions(condition: str, passed: bool) -> None:
     """20 ns of host work and 80 of compute against 30 and 80: 10 % slower, 20 % and then 27.27 % idle."""
     assert FailIf.parse(condition).judge(compare(run(), run(host=30))).passed is passed
+
+
+def two_gpus(worse: int, period: int) -> Trace:
+    """20 steps on two GPUs: one takes 100 ns a step, of which it computes 50, GPU ``worse`` as long as asked for."""
+    rows: list[Row] = [(ENGINE, Kind.CPU_WORK, "schedule", 0, 10, 0)]
+    for device in (0, 1):
+        length = period if device == worse else 100
+        rows += [
+            (Lane("compute", device), Kind.GPU_COMPUTE, "compute", (n + 1) * length - 50, (n + 1) * length, n)
+            for n in range(20)
+        ]
+    return trace_of(*rows, evidence="emulated")
+
+
+@pytest.mark.parametrize("worse", [0, 1])
+def test_whichever_gpu_became_slower_fails(worse: int) -> None:
+    found = compare(two_gpus(worse, 100), two_gpus(worse, 200))
+    assert found.n_aligned == 20
+    for text in ("slower:90%", "longest-gap:150%", "p99-step:90%", "idle:20pp"):
+        assert not FailIf.parse(text).judge(found).passed, text
+    assert all(FailIf.parse(text).judge(found).passed for text in ("longest-gap:2000%", "p99-step:100%", "idle:25pp"))
 
 
 def test_better_is_never_worse() -> None:

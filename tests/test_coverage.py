@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from cbprof.analysis.accounting.intervals import Intervals, union
 from cbprof.analysis.accounting.states import States
 from cbprof.analysis.accounting.window import Window
-from cbprof.render.picture.coverage import bin_edges, coverage, covered_before
+from cbprof.render.picture.coverage import bin_edges, coverage
 
 spans = st.lists(st.tuples(st.integers(0, 120), st.integers(0, 30)), max_size=12)
 
@@ -52,9 +52,9 @@ def test_bins_partition_the_range_with_widths_that_differ_by_one(start: int, len
 
 
 def test_coverage_before_the_first_and_after_the_last_interval() -> None:
-    covered = covered_before(intervals([(10, 5), (20, 10)]), np.array([0, 10, 12, 15, 20, 25, 30, 99]))
+    covered = intervals([(10, 5), (20, 10)]).before(np.array([0, 10, 12, 15, 20, 25, 30, 99]))
     assert covered.tolist() == [0, 0, 2, 5, 5, 10, 15, 15]
-    assert covered_before(intervals([]), np.array([1, 2])).tolist() == [0, 0]
+    assert intervals([]).before(np.array([1, 2])).tolist() == [0, 0]
 
 
 def test_a_range_outside_the_window_is_refused() -> None:

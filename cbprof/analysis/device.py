@@ -223,6 +223,6 @@ def _graph_launches(trace: Trace, window: Window) -> int | None:
     """Calls of cudaGraphLaunch and its kin; only records of the CUDA runtime tell."""
     if trace.evidence != "cupti":
         return None
-    ids = [index for index, name in enumerate(trace.names) if "graphlaunch" in name.lower()]
+    ids = trace.ids_where(lambda name: "graphlaunch" in name.lower())
     within = (trace.start_ns >= window.start_ns) & (trace.start_ns < window.end_ns)
     return int((within & ~trace.on_device & np.isin(trace.name_id, ids)).sum())

@@ -13,7 +13,7 @@ they happen once. The causes of a gap sum to its length.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from types import MappingProxyType
@@ -23,7 +23,7 @@ import numpy as np
 
 from cbprof.analysis.accounting.gaps import Gaps
 from cbprof.analysis.accounting.host import HostTimeline, main_lane
-from cbprof.analysis.accounting.intervals import Intervals, overlaps, sum_by, union
+from cbprof.analysis.accounting.intervals import Intervals, overlaps, sum_by, union, union_of
 from cbprof.analysis.accounting.window import ONE_OFF, spans_named
 from cbprof.trace import COPY_KINDS, NONE, Int8, Int32, Int64, Kind, Trace, one_of, take_or
 
@@ -118,7 +118,7 @@ class Blame:
 
     def totals(self) -> tuple[BlameTotal, ...]:
         """The causes over all gaps, largest first."""
-        key = self.cause.astype(np.int64) * (len(self.names) + 1) + self.name_id + 1
+        key = cause_key(self.cause, self.name_id, self.names)
         _, first, group = np.unique(key, return_index=True, return_inverse=True)
         ns = sum_by(group, self.ns, len(first))
         totals = [
@@ -126,6 +126,11 @@ class Blame:
             for row, total in zip(first.tolist(), ns.tolist(), strict=True)
         ]
         return tuple(sorted(totals, key=lambda total: -total.ns))
+
+
+def cause_key(cause: Int8, name_id: Int32, names: Sequence[str]) -> Int64:
+    """One number for each cause, which for a PHASE is that of one host span's name: below causes x (names + 1)."""
+    return cause.astype(np.int64) * (len(names) + 1) + name_id + 1
 
 
 class BlamePieces(NamedTuple):
@@ -156,7 +161,7 @@ def _book(trace: Trace, device: int, gaps: Gaps, host: HostTimeline) -> _Ledger:
 
     for cause, name in zip((Cause.CAPTURE, Cause.WARMUP), ONE_OFF, strict=True):
         rows = spans_named(trace, name)
-        once = union(trace.start_ns[rows], trace.end_of(rows))
+        once = union_of(trace, rows)
         before, inside, after = (ledger.take(zone, once, cause) for zone in (before, inside, after))
 
     copying = _copies(trace, device)
@@ -165,7 +170,7 @@ def _book(trace: Trace, device: int, gaps: Gaps, host: HostTimeline) -> _Ledger:
         rest = ledger.take_phases(zone, did.select(did.working), trace)
         rest = ledger.take(rest, copying, Cause.TRANSFER)
         waits = did.select(~did.working)
-        starved = one_of(trace.name_id[waits.span], ids_of(trace, NO_REQUESTS))
+        starved = one_of(trace.name_id[waits.span], trace.ids_of(NO_REQUESTS))
         rest = ledger.take(rest, waits.select(starved).covered(), Cause.STARVED)
         rest = ledger.take(rest, waits.covered(), Cause.SYNC_LATENCY)
         ledger.enter_all(rest, Cause.UNATTRIBUTED)
@@ -247,19 +252,14 @@ class _Ledger:
         """Sum the entries of each gap, cause and name."""
         gap, cause = np.concatenate(self.gap), np.concatenate(self.cause)
         name_id, ns = np.concatenate(self.name_id), np.concatenate(self.ns)
-        key = (gap * len(Cause) + cause) * (len(names) + 1) + name_id + 1
+        key = gap * len(Cause) * (len(names) + 1) + cause_key(cause, name_id, names)
         _, first, group = np.unique(key, return_index=True, return_inverse=True)
         return Blame(gap[first], cause[first], name_id[first], sum_by(group, ns, len(first)), names)
 
 
-def ids_of(trace: Trace, name: str) -> list[int]:
-    """The ids of a name; none or one, as a rule."""
-    return [index for index, text in enumerate(trace.names) if text == name]
-
-
 def _copies(trace: Trace, device: int) -> Intervals:
     rows = np.flatnonzero(trace.mask(kinds=COPY_KINDS, device=device))
-    return union(trace.start_ns[rows], trace.end_of(rows))
+    return union_of(trace, rows)
 
 
 def _copies_needed(trace: Trace, device: int, gaps: Gaps) -> Intervals:

@@ -128,8 +128,7 @@ def counted_on_host(trace: Trace) -> npt.NDArray[np.bool_]:
 
 def frames(trace: Trace) -> npt.NDArray[np.bool_]:
     """Mask of the annotations that only frame a step (``ProfilerStep#3``) and say nothing about what happened in it."""
-    names = set(trace.meta.step_frames)
-    ids = [index for index, name in enumerate(trace.names) if name in names]
+    ids = trace.ids_of(*trace.meta.step_frames)
     mask: npt.NDArray[np.bool_] = (trace.kind == Kind.CPU_ANNOTATION) & np.isin(trace.name_id, ids)
     return mask
 
@@ -215,7 +214,7 @@ def launches(trace: Trace) -> Int64:
     size = len(trace.names)
     found[rows] = _last_match(step[stepped] * size + launched[name[stepped]], stepped, step[rows] * size + name[rows])
 
-    plain = np.array([index for index, text in enumerate(trace.names) if text == "launch"], dtype=np.int32)
+    plain = trace.ids_of("launch")
     stepped = np.flatnonzero(~on_device & (step != NONE) & np.isin(name, plain))
     rows = np.flatnonzero((trace.kind == Kind.GPU_COMPUTE) & (step != NONE) & (found == NONE))
     found[rows] = _last_match(step[stepped], stepped, step[rows])

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from cbprof.trace import Int64
+from cbprof.trace import Int64, Trace
 
 
 class Overlaps(NamedTuple):
@@ -52,8 +52,8 @@ def overlaps(a_start: Int64, a_end: Int64, b_start: Int64, b_end: Int64) -> Over
 def count_until(ascending: Int64, time: Int64) -> Int64:
     """For each instant, how many of the ascending values are not after it.
 
-    A binary search, of each instant among the values; or where the instants ascend as well, and are more, the other way
-    round, which is several times as fast.
+    A binary search of each instant among the values. Where the instants ascend too, and outnumber the values, it
+    searches each value among the instants instead, which is several times as fast.
     """
     if len(time) <= len(ascending) or (time[1:] < time[:-1]).any():
         return np.searchsorted(ascending, time, side="right")
@@ -85,23 +85,22 @@ class Intervals:
         """The measure of the set."""
         return int(self.length_ns.sum())
 
-    def within(self, start: Int64, end: Int64) -> Int64:
-        """For each span [start, end), how many of its nanoseconds the set covers. The spans may overlap."""
+    def before(self, time: Int64) -> Int64:
+        """How many nanoseconds of the set lie before each instant: a running sum, looked up."""
         # The measure of the set before each interval, and where that begins; one more row for the end of time.
         so_far = np.zeros(len(self) + 1, dtype=np.int64)
         np.cumsum(self.length_ns, out=so_far[1:])
         begin = np.append(self.start, np.iinfo(np.int64).max)
+        position = count_until(self.end, time)
+        into = begin[position]
+        measure: Int64 = np.maximum(time, into)  # first, since a negative time less the end of time overflows
+        measure -= into
+        measure += so_far[position]
+        return measure
 
-        def before(time: Int64) -> Int64:
-            """How many nanoseconds of the set lie before each instant."""
-            position = count_until(self.end, time)
-            into = begin[position]
-            measure: Int64 = np.maximum(time, into)  # first, since a negative time less the end of time overflows
-            measure -= into
-            measure += so_far[position]
-            return measure
-
-        return before(end) - before(start)
+    def within(self, start: Int64, end: Int64) -> Int64:
+        """For each span [start, end), how many of its nanoseconds the set covers. The spans may overlap."""
+        return self.before(end) - self.before(start)
 
     def clip(self, a: int, b: int) -> Intervals:
         """What lies within [a, b)."""
@@ -145,6 +144,11 @@ def union(start: Int64, end: Int64) -> Intervals:
     reach = np.maximum.accumulate(end)  # how far the spans so far extend
     opens = np.flatnonzero(start[1:] > reach[:-1]) + 1
     return Intervals(start[np.concatenate(([0], opens))], reach[np.concatenate((opens - 1, [len(reach) - 1]))])
+
+
+def union_of(trace: Trace, rows: Int64 | npt.NDArray[np.bool_]) -> Intervals:
+    """The set that some spans of a trace cover, by their rows or a mask."""
+    return union(trace.start_ns[rows], trace.end_of(rows))
 
 
 def sum_by(group: npt.NDArray[np.integer[Any]], value: Int64, size: int) -> Int64:

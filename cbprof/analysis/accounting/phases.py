@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from cbprof.analysis.accounting.host import HostTimeline, counted_on_host, driven_lanes, driving_lanes
-from cbprof.analysis.accounting.intervals import Intervals, sum_by, union
+from cbprof.analysis.accounting.intervals import Intervals, sum_by, union_of
 from cbprof.analysis.accounting.states import ACTIVITY_KINDS, Activity
 from cbprof.analysis.accounting.window import Window
 from cbprof.trace import NONE, Int32, Int64, Kind, Trace, one_of
@@ -128,4 +128,4 @@ def _driven(trace: Trace, host: HostTimeline, lane: int, activity: Activity) -> 
     if driven and driven != set(trace.devices):
         active &= one_of(trace.lane_id, [index for index, each in enumerate(trace.lanes) if each.device in driven])
     rows = np.flatnonzero(active)
-    return union(trace.start_ns[rows], trace.end_of(rows))
+    return union_of(trace, rows)

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from cbprof.analysis.accounting.host import HostTimeline, driving_lanes, frames, host_timeline
-from cbprof.analysis.accounting.intervals import Intervals, union
+from cbprof.analysis.accounting.intervals import Intervals, union, union_of
 from cbprof.analysis.accounting.window import Window
 from cbprof.trace import COPY_KINDS, Kind, Trace
 
@@ -92,6 +92,11 @@ class States:
         return self.gaps.subtract(self.cpu)
 
     @property
+    def parts(self) -> tuple[Intervals, Intervals, Intervals, Intervals]:
+        """The four states in the order of :class:`StateTotals`; they partition the window."""
+        return (self.overlap, self.gpu_only, self.cpu_only, self.neither)
+
+    @property
     def gaps(self) -> Intervals:
         """The maximal stretches of the window without GPU activity."""
         return self.gpu.complement(self.window.start_ns, self.window.end_ns)
@@ -110,7 +115,7 @@ class States:
 def gpu_active(trace: Trace, device: int, activity: Activity = "compute") -> Intervals:
     """The time in which a device runs a span of this activity, over the whole trace."""
     rows = np.flatnonzero(trace.mask(kinds=ACTIVITY_KINDS[activity], device=device))
-    return union(trace.start_ns[rows], trace.end_of(rows))
+    return union_of(trace, rows)
 
 
 def cpu_active(trace: Trace, device: int | None = None, host: HostTimeline | None = None) -> Intervals:

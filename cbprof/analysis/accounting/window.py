@@ -38,10 +38,7 @@ class Window:
 
 def spans_named(trace: Trace, name: str) -> Int64:
     """The rows of the host spans of this name, in the order of time."""
-    ids = [index for index, text in enumerate(trace.names) if text == name]
-    if not ids:
-        return np.zeros(0, dtype=np.int64)
-    return np.flatnonzero(one_of(trace.name_id, ids) & ~trace.on_device)
+    return np.flatnonzero(one_of(trace.name_id, trace.ids_of(name)) & ~trace.on_device)
 
 
 def run_window(trace: Trace) -> Window | None:
@@ -178,8 +175,7 @@ def _annotation(trace: Trace, wanted: str) -> Window:
 
 def _annotations(trace: Trace, name: str) -> Int64:
     """The annotations of a name, in the order of time."""
-    ids = [index for index, text in enumerate(trace.names) if text == name]
-    return np.flatnonzero((trace.kind == Kind.CPU_ANNOTATION) & np.isin(trace.name_id, ids))
+    return np.flatnonzero((trace.kind == Kind.CPU_ANNOTATION) & one_of(trace.name_id, trace.ids_of(name)))
 
 
 def _explicit(trace: Trace, bounds: str) -> Window | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cbprof.analysis.accounting.blame import NO_REQUESTS
-from cbprof.trace import NONE, Int64, Kind, Trace
+from cbprof.trace import NONE, Int64, Kind, Trace, one_of
 
 UNKNOWN = np.iinfo(np.int64).min
 """A moment that the trace does not have."""
@@ -62,7 +62,7 @@ def batch_times(trace: Trace, device: int) -> BatchTimes:
         return rows
 
     def on_host(kind: Kind, *names: str) -> Int64:
-        named = np.array([name in names for name in trace.names], dtype=bool)[trace.name_id]
+        named = one_of(trace.name_id, trace.ids_of(*names))
         return np.flatnonzero((trace.kind == kind) & named & np.isin(trace.step, step))
 
     wait_names = [name for name in trace.names if name != NO_REQUESTS]

@@ -187,7 +187,7 @@ def _slots_of(trace: Trace) -> int:
 
 def _requests_came(trace: Trace, lane: int, batches: Batches) -> Int64:
     """When the host, out of work, got the request of each batch; -1 where it was not out of work."""
-    starved = [index for index, name in enumerate(trace.names) if name == NO_REQUESTS]
+    starved = trace.ids_of(NO_REQUESTS)
     waits = np.flatnonzero((trace.kind == Kind.CPU_WAIT) & (trace.lane_id == lane) & np.isin(trace.name_id, starved))
     row = batches.row_of(trace.step[waits])
     came = np.full(len(batches), NONE, dtype=np.int64)

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from cbprof.analysis.accounting.blame import NO_REQUESTS
 from cbprof.analysis.accounting.host import HostTimeline
-from cbprof.analysis.accounting.intervals import sum_by, union
+from cbprof.analysis.accounting.intervals import sum_by, union_of
 from cbprof.analysis.accounting.window import ONE_OFF, Window
 from cbprof.analysis.predict.whatif import WhatIf
 from cbprof.trace import NONE, Int64, Kind, Trace
@@ -139,7 +139,7 @@ def host_pieces(
     start, end, span, work = here.start, here.end, here.span, here.working
     gpu = trace.mask(device=device) & trace.on_device
     glue = here.covered().complement(window.start_ns, window.end_ns)
-    glue = glue.subtract(union(trace.start_ns[gpu], trace.end_ns[gpu]))
+    glue = glue.subtract(union_of(trace, gpu))
 
     start, end = np.concatenate((start, glue.start)), np.concatenate((end, glue.end))
     span = np.concatenate((span, np.full(len(glue), NONE)))
@@ -167,7 +167,7 @@ def host_pieces(
 
 def _named(trace: Trace, names: tuple[str, ...]) -> npt.NDArray[np.bool_]:
     """Mask of the spans of these names."""
-    return np.isin(trace.name_id, [index for index, name in enumerate(trace.names) if name in names])
+    return np.isin(trace.name_id, trace.ids_of(*names))
 
 
 _LEAST, _MOST = np.iinfo(np.int64).min, np.iinfo(np.int64).max

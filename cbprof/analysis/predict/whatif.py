@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cbprof.analysis.accounting.intervals import union
+from cbprof.analysis.accounting.intervals import union_of
 from cbprof.analysis.accounting.window import ONE_OFF
 from cbprof.errors import UsageError
 from cbprof.trace import Int64, Kind, Trace
@@ -80,7 +80,7 @@ class WhatIf:
         for name, times in self.scale.items():
             phase = (trace.lane_id == lane) & (trace.kind == Kind.CPU_WORK)
             phase &= trace.name_id == trace.names.index(name)
-            inside = union(trace.start_ns[phase], trace.end_ns[phase]).within(start, end) > 0
+            inside = union_of(trace, phase).within(start, end) > 0
             if name not in ONE_OFF:
                 inside[one_off] = False
             factor[inside] *= times

@@ -14,7 +14,7 @@ from cbprof.analysis.accounting.device_time import graph_replays
 from cbprof.analysis.accounting.gaps import WhichGaps
 from cbprof.analysis.accounting.host import HostTimeline, driving_lanes, frames
 from cbprof.analysis.accounting.idle import idle_pct
-from cbprof.analysis.accounting.intervals import Intervals, union
+from cbprof.analysis.accounting.intervals import Intervals, union, union_of
 from cbprof.analysis.accounting.states import ACTIVITY_KINDS, States
 from cbprof.trace import NONE, Int32, Int64, Kind, Trace
 
@@ -116,7 +116,7 @@ def profile(trace: Trace, states: States, host: HostTimeline) -> Profile:
     device = states.device
 
     def covered(mask: npt.NDArray[np.bool_]) -> Intervals:
-        return union(trace.start_ns[mask], trace.start_ns[mask] + trace.dur_ns[mask]).clip(start_ns, end_ns)
+        return union_of(trace, mask).clip(start_ns, end_ns)
 
     computing = trace.mask(kinds=(Kind.GPU_COMPUTE,), device=device) & ~graph_replays(trace)
     overhead = covered(trace.mask(kinds=(Kind.CPU_OVERHEAD,)))
@@ -166,7 +166,7 @@ def _hidden(trace: Trace, states: States) -> dict[str, int]:
 
 
 def _rocclr(trace: Trace, states: States) -> Rocclr | None:
-    ids = [index for index, name in enumerate(trace.names) if _ROCCLR.search(name)]
+    ids = trace.ids_where(_ROCCLR.search)
     fills = [index for index in ids if _FILL.search(trace.names[index])]
     kernels = trace.mask(kinds=(Kind.GPU_COMPUTE, Kind.GPU_COMM), device=states.device)
     named = kernels & np.isin(trace.name_id, ids)
@@ -174,7 +174,7 @@ def _rocclr(trace: Trace, states: States) -> Rocclr | None:
         return None
 
     def measure(mask: npt.NDArray[np.bool_]) -> int:
-        covered = union(trace.start_ns[mask], trace.start_ns[mask] + trace.dur_ns[mask])
+        covered = union_of(trace, mask)
         return covered.clip(states.window.start_ns, states.window.end_ns).total_ns
 
     filling = named & np.isin(trace.name_id, fills)

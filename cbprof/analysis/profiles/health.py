@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cbprof.analysis.accounting.host import launches
-from cbprof.analysis.accounting.intervals import union
+from cbprof.analysis.accounting.intervals import union_of
 from cbprof.analysis.accounting.steps import how_steps_are_known, step_source
 from cbprof.trace import NONE, Int64, Kind, Trace
 
@@ -107,7 +107,7 @@ def examine(trace: Trace, launch_of: Int64 | None = None) -> Health:
     _examine_launches(trace, gpu, launch_of, found)
     overhead = trace.mask(kinds=(Kind.CPU_OVERHEAD,))
     found.count("n_overhead", int(overhead.sum()))
-    found.count("overhead_ns", union(trace.start_ns[overhead], trace.end_ns[overhead]).total_ns)
+    found.count("overhead_ns", union_of(trace, overhead).total_ns)
     return Health(trace, found.counts, tuple(found.warnings), found.reliable, launch_of, twins)
 
 
@@ -177,6 +177,6 @@ def _examine_launches(trace: Trace, gpu: Int64, launch_of: Int64, found: _Findin
 
 def _calls(trace: Trace, name: re.Pattern[str]) -> npt.NDArray[np.bool_]:
     """Mask of the host's calls whose name matches."""
-    ids = [index for index, text in enumerate(trace.names) if name.match(text)]
+    ids = trace.ids_where(name.match)
     mask: npt.NDArray[np.bool_] = (trace.kind == Kind.CPU_WORK) & np.isin(trace.name_id, ids)
     return mask

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from cbprof.analysis.accounting.intervals import Intervals, union
+from cbprof.analysis.accounting.intervals import Intervals, union, union_of
 from cbprof.analysis.accounting.states import ACTIVITY_KINDS, Activity
 from cbprof.analysis.device import DeviceSummary
 from cbprof.analysis.ranks.waits import StepProfile, step_profile
@@ -205,8 +205,8 @@ def _exposed_collectives(trace: Trace, device: DeviceSummary, activity: Activity
     comm, other = (
         np.flatnonzero(trace.mask(kinds=kinds, device=device.device)) for kinds in ((Kind.GPU_COMM,), others)
     )
-    ran = union(trace.start_ns[comm], trace.end_of(comm)).clip(device.window.start_ns, device.window.end_ns)
-    return ran.subtract(union(trace.start_ns[other], trace.end_of(other)))
+    ran = union_of(trace, comm).clip(device.window.start_ns, device.window.end_ns)
+    return ran.subtract(union_of(trace, other))
 
 
 def _causes(device: DeviceSummary) -> dict[str, int]:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from cbprof.analysis.accounting.blame import Blame, Cause
 from cbprof.analysis.accounting.gaps import Gaps
 from cbprof.analysis.accounting.host import HostTimeline
-from cbprof.analysis.accounting.intervals import union
+from cbprof.analysis.accounting.intervals import union_of
 from cbprof.analysis.accounting.window import ONE_OFF, spans_named
 from cbprof.trace import NONE, Kind, Trace
 
@@ -32,7 +32,7 @@ def one_offs(trace: Trace) -> tuple[OneOff, ...]:
     for name in ONE_OFF:
         rows = spans_named(trace, name)
         if len(rows):
-            found.append(OneOff(name, len(rows), union(trace.start_ns[rows], trace.end_of(rows)).total_ns))
+            found.append(OneOff(name, len(rows), union_of(trace, rows).total_ns))
     return tuple(found)
 
 

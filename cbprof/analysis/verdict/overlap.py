@@ -90,7 +90,7 @@ def launch_lead(steps: StepTimes) -> LaunchLead | None:
 
 def _graph_coverage_pct(trace: Trace, steps: StepTimes) -> float | None:
     """A step with a ``capture`` span is not a replay. What says that the others are: such a span, or the run itself."""
-    captures = ~trace.on_device & np.isin(trace.name_id, [i for i, name in enumerate(trace.names) if name == CAPTURE])
+    captures = ~trace.on_device & np.isin(trace.name_id, trace.ids_of(CAPTURE))
     uses_graphs = True if trace.meta.cuda_graphs is None and captures.any() else trace.meta.cuda_graphs
     if uses_graphs is None or not len(steps):
         return None

@@ -97,7 +97,7 @@ def _judge(trace: Trace, lane: int, cuts: Int64, launch_of: Int64) -> Iterator[_
     part = np.searchsorted(cuts, trace.start_ns[launch_of[kernels]], side="right")
     n_kernels = np.bincount(part, minlength=len(cuts) + 1)
 
-    ids = [index for index, name in enumerate(trace.names) if "graphlaunch" in name.lower()]
+    ids = trace.ids_where(lambda name: "graphlaunch" in name.lower())
     graphs = np.flatnonzero((trace.lane_id == lane) & np.isin(trace.name_id, ids))
     n_graphs = np.bincount(np.searchsorted(cuts, trace.start_ns[graphs], side="right"), minlength=len(cuts) + 1)
     usual = np.median(n_kernels[1:-1])

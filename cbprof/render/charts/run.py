@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cbprof.analysis.accounting.blame import CAUSES, Cause
+from cbprof.analysis.accounting.blame import CAUSES, Cause, cause_key
 from cbprof.analysis.accounting.intervals import sum_by
 from cbprof.analysis.accounting.segments import over_context
 from cbprof.analysis.device import DeviceSummary
@@ -94,10 +94,12 @@ def gap_chart(source: Trace | Summary) -> Figure:
 def _idle_by_cause(device: DeviceSummary, place: Int64, size: int) -> dict[str, Int64]:
     """What the device waited for in words, most first, with the nanoseconds in each bin; ``place``: of each gap."""
     blame = device.blame
-    _, first, group = np.unique(np.stack((blame.cause, blame.name_id)), axis=1, return_index=True, return_inverse=True)
+    _, first, group = np.unique(
+        cause_key(blame.cause, blame.name_id, blame.names), return_index=True, return_inverse=True
+    )
     found: dict[str, Int64] = {}
     for index, row in enumerate(first.tolist()):
-        mine = group.ravel() == index
+        mine = group == index
         cause = Cause(blame.cause[row])
         name = CAUSES.get(cause) or blame.label(row)
         found[name] = found.get(name, np.zeros(size, dtype=np.int64)) + sum_by(

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from cbprof.analysis.accounting.intervals import Intervals
 from cbprof.analysis.accounting.states import States
 from cbprof.trace import Int64
 
@@ -61,10 +60,7 @@ def coverage(states: States, start_ns: int, end_ns: int, bins: int) -> Coverage:
             f"[{start_ns}, {end_ns}) does not lie in the window [{window.start_ns}, {window.end_ns}) of the states"
         )
     edges = bin_edges(start_ns, end_ns, bins)
-    overlap, gpu_only, cpu_only, neither = (
-        np.diff(covered_before(intervals, edges))
-        for intervals in (states.overlap, states.gpu_only, states.cpu_only, states.neither)
-    )
+    overlap, gpu_only, cpu_only, neither = (np.diff(each.before(edges)) for each in states.parts)
     return Coverage(edges, overlap, gpu_only, cpu_only, neither)
 
 
@@ -76,13 +72,3 @@ def bin_edges(start_ns: int, end_ns: int, bins: int) -> Int64:
     whole, rest = divmod(end_ns - start_ns, bins)
     index = np.arange(bins + 1, dtype=np.int64)
     return start_ns + index * whole + index * rest // bins
-
-
-def covered_before(intervals: Intervals, times: Int64) -> Int64:
-    """How much of the set lies before each time: a running sum looked up by binary search, O(log n) a time."""
-    if not len(intervals):
-        return np.zeros(len(times), dtype=np.int64)
-    total = np.cumsum(intervals.length_ns)
-    last = np.searchsorted(intervals.start, times, side="right") - 1  # the interval that started last, or -1
-    running = total[last] - np.maximum(intervals.end[last] - times, 0)
-    return np.where(last >= 0, running, 0)

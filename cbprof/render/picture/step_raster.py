@@ -54,10 +54,7 @@ def step_raster(trace: Trace, states: States, columns: int, bins: int, length_ns
     groups = bin_edges(0, len(step), min(columns, len(step)))
     offsets = bin_edges(0, length_ns, bins)
     column = np.repeat(np.arange(len(groups) - 1), np.diff(groups))
-    shares = [
-        _covered(piece, start, end, column, offsets)
-        for piece in (states.overlap, states.gpu_only, states.cpu_only, states.neither)
-    ]
+    shares = [_covered(piece, start, end, column, offsets) for piece in states.parts]
     whole = np.diff(groups)[:, np.newaxis] * np.diff(offsets)
     return StepRaster(
         step=np.append(step, step[-1] + 1)[groups],

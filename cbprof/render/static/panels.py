@@ -107,8 +107,8 @@ def draw_steps(
     per_inch = length_ns / panel.width_in
     states = scene.most_idle
     gutter_name(panel, f"GPU {states.device}" if len(scene.devices) > 1 else "GPU", band_in / 2)
-    for state in STATES:
-        found = getattr(states, state).clip(start, start + length_ns)
+    for state, part in zip(STATES, states.parts, strict=True):
+        found = part.clip(start, start + length_ns)
         bars = list(zip((found.start - start).tolist(), found.length_ns.tolist(), strict=True))
         panel.axes.broken_barh(bars, (0, band_in), antialiased=False, **fill_of(state))
         for at, length in bars:

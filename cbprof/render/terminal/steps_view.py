@@ -48,15 +48,16 @@ class StepsView:
         paint = _Colors(self.scene) if colored else _Plain(options.ascii_only)
 
         band = paint.band(self.states, start, inside, columns)
-        yield from _line(gutter_lines("GPU", 2)[0], _labelled(band, self._pieces(start, inside, columns), paint))
+        name = f"GPU {self.states.device}" if len(self.scene.devices) > 1 else "GPU"
+        yield from _line(gutter_lines(name, 2)[0], _labelled(band, self._pieces(start, inside, columns), paint))
         yield from _line(gutter_lines("", 1)[0], band)
         for lane in lanes_between(self.scene, self.states, start, end):
             yield from _line(gutter_lines(lane.name, 1)[0], paint.lane(self.scene, lane, start, end, width))
 
     def _pieces(self, start: int, end: int, columns: int) -> Iterator[tuple[int, int, int, str]]:
         """(state, first column, columns, duration) of each stretch in one state."""
-        for state, name in enumerate(STATES):
-            found = getattr(self.states, name).clip(start, end)
+        for state, part in enumerate(self.states.parts):
+            found = part.clip(start, end)
             for a, b in zip(found.start.tolist(), found.end.tolist(), strict=True):
                 first, last = ((time - start) * columns // max(1, end - start) for time in (a, b))
                 yield state, first, last - first, duration(b - a)

@@ -14,11 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from cbprof.analysis.accounting.intervals import Intervals, union
-from cbprof.analysis.accounting.states import States
 from cbprof.render.phase_colors import phase_colors
-from cbprof.render.picture.coverage import bin_edges, covered_before
+from cbprof.render.picture.coverage import bin_edges
 from cbprof.render.picture.scene import Scene
-from cbprof.render.theme import STATES
 from cbprof.render.web.columns import pack
 from cbprof.trace import Int64, Kind, Trace
 
@@ -62,11 +60,6 @@ def stretches(scene: Scene, most_spans: int, opening_ns: int) -> Stretches:
     return Stretches(apart.start, apart.end)
 
 
-def state_pieces(found: States) -> list[Intervals]:
-    """When a device was in each state, in the order in which the page lists the states."""
-    return [getattr(found, key) for key in STATES]
-
-
 def coarse_document(scene: Scene, where: Stretches, lanes: Sequence[int]) -> dict[str, Any]:
     """What ``viewer/coarse.js`` reads: coverage of each state of each device, and of each lane by name, in bins."""
     edges = bin_edges(scene.window.start_ns, scene.window.end_ns, min(BINS, max(1, scene.window.length_ns)))
@@ -76,7 +69,7 @@ def coarse_document(scene: Scene, where: Stretches, lanes: Sequence[int]) -> dic
         "stretches": [
             (start - origin, end - origin) for start, end in zip(where.start.tolist(), where.end.tolist(), strict=True)
         ],
-        "devices": [[_packed(piece, edges) for piece in state_pieces(each)] for each in scene.devices],
+        "devices": [[_packed(piece, edges) for piece in each.parts] for each in scene.devices],
         "lanes": [list(_layers(scene, lane, edges)) for lane in lanes],
     }
 
@@ -108,4 +101,4 @@ def _rest(start: Int64, end: Int64, mask: npt.NDArray[np.bool_]) -> Intervals:
 
 
 def _packed(piece: Intervals, edges: Int64) -> Any:
-    return pack(np.diff(covered_before(piece, edges)))
+    return pack(np.diff(piece.before(edges)))

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from cbprof.analysis.accounting.blame import CAUSES, Cause, blame_pieces
+from cbprof.analysis.accounting.blame import CAUSES, Cause, blame_pieces, cause_key
 from cbprof.analysis.accounting.gaps import find_gaps
 from cbprof.analysis.accounting.intervals import Intervals, sum_by
 from cbprof.analysis.accounting.states import States
@@ -16,7 +16,7 @@ from cbprof.render.phase_colors import phase_colors
 from cbprof.render.picture.scene import Scene, StepBounds, lane_order
 from cbprof.render.theme import STATES
 from cbprof.render.web.columns import PackedColumn, pack
-from cbprof.render.web.viewer_coarse import MOST_SPANS, Stretches, coarse_document, state_pieces, stretches
+from cbprof.render.web.viewer_coarse import MOST_SPANS, Stretches, coarse_document, stretches
 from cbprof.trace import BATCH_PHASES, NONE, Int64, Kind, Trace
 
 MOST_CAUSES = 7  # that have a colour of their own
@@ -104,7 +104,7 @@ def _packed_states(found: States, where: Stretches | None) -> dict[str, PackedCo
 
     Of a long run only the stretches ``where``: what follows each is in a state of its own, about which nothing is said.
     """
-    pieces = state_pieces(found)
+    pieces = list(found.parts)
     if where is not None:
         within = Intervals(where.start, where.end)
         pieces = [piece.intersect(within) for piece in pieces]
@@ -123,7 +123,7 @@ def _packed_blame(scene: Scene, found: States) -> dict[str, Any]:
     trace = scene.trace
     gaps = find_gaps(trace, found, scene.host, scene.activity)
     pieces = blame_pieces(trace, found.device, gaps, scene.host)
-    key = pieces.cause.astype(np.int64) * (len(trace.names) + 1) + pieces.name_id + 1
+    key = cause_key(pieces.cause, pieces.name_id, trace.names)
     keys, first, group = np.unique(key, return_index=True, return_inverse=True)
     order = np.argsort(-sum_by(group, pieces.end - pieces.start, len(keys)), kind="stable")
     labels = [
