@@ -73,7 +73,7 @@ def test_one_device_of_unknown_idle_time_fails() -> None:
 
 
 def steps_of(device: int, *, gpu: int, period: int) -> list[Row]:
-    """10 steps of one GPU, each of ``gpu`` ms of compute at the end of ``period`` ms."""
+    """One GPU over a second: ``gpu`` ms of compute at the end of every ``period`` ms, one step each."""
     return [
         (
             Lane("compute", device),
@@ -83,7 +83,7 @@ def steps_of(device: int, *, gpu: int, period: int) -> list[Row]:
             (step + 1) * period * MS,
             step,
         )
-        for step in range(10)
+        for step in range(1000 // period)
     ]
 
 
