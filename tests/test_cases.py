@@ -13,8 +13,7 @@ from typer.testing import CliRunner
 
 from cbprof.cli.main import app
 
-CASES = Path(__file__).parents[1].parent / "shared" / "cases"
-pytestmark = pytest.mark.skipif(not CASES.exists(), reason="the shared cases are not beside this checkout")
+CASES = Path(__file__).parent / "data" / "cases"
 
 TOLERANCE = Decimal("1e-6")  # microseconds, percentage points
 

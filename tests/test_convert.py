@@ -22,7 +22,7 @@ from cbprof.formats import load, save
 from cbprof.formats.tables import spans_table, write_csv, write_parquet
 from cbprof.trace import Trace
 
-SHARED = Path(__file__).parents[1].parent / "shared"
+DATA = Path(__file__).parent / "data"
 
 
 def convert(*arguments: object) -> Any:
@@ -180,7 +180,6 @@ def assert_same_report(source: Path, target: Path) -> None:
     assert reports[0] == reports[1]
 
 
-@pytest.mark.skipif(not SHARED.exists(), reason="the shared traces are not beside this checkout")
 @pytest.mark.parametrize(
     "name",
     [
@@ -191,9 +190,9 @@ def assert_same_report(source: Path, target: Path) -> None:
         "cases/21-epoch-us-timestamps-lose-ns/trace.json",
         "cases/22-ids-beyond-2-53/trace.json",
         "cases/29-blocking-dtoh-then-schedule/trace.json",
-        "traces/public/nsysai_healthy_1pct.sqlite",
-        "traces/public/tracelens_h100_bert_small.json.gz",
+        "public/nsysai_healthy_1pct.sqlite",
+        "public/tracelens_h100_bert_small.json.gz",
     ],
 )
 def test_reports_of_real_traces_survive_conversion(tmp_path: Path, name: str) -> None:
-    assert_same_report(SHARED / name, tmp_path / "t.json.gz")
+    assert_same_report(DATA / name, tmp_path / "t.json.gz")

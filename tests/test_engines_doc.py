@@ -6,7 +6,6 @@ import re
 import shlex
 from pathlib import Path
 
-import pytest
 from typer.main import get_command
 
 from cbprof.analysis.summary import Summary, summarize
@@ -15,14 +14,12 @@ from cbprof.formats import load
 from cbprof.trace import Trace
 
 ROOT = Path(__file__).parents[1]
-PUBLIC = ROOT.parent / "shared" / "traces" / "public"
+PUBLIC = ROOT / "tests" / "data" / "public"
 TEXT = (ROOT / "docs" / "engines.md").read_text(encoding="utf-8")
 PROSE = " ".join(TEXT.split())
 
 
 def public(name: str) -> tuple[Trace, Summary]:
-    if not (PUBLIC / name).exists():
-        pytest.skip("the public traces are not here")
     trace = load(PUBLIC / name)
     return trace, summarize(trace)
 

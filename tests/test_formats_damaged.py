@@ -21,7 +21,7 @@ from cbprof.formats import load, save
 from cbprof.formats.bytes import content
 from cbprof.trace import Lane, Trace
 
-SHARED = Path(__file__).parents[1].parent / "shared"
+DATA = Path(__file__).parent / "data"
 
 
 @pytest.fixture
@@ -341,10 +341,9 @@ def test_an_arg_that_fits_no_column_is_kept(write: Callable[..., Path], args: di
 # Real files
 
 
-@pytest.mark.skipif(not SHARED.exists(), reason="the shared traces are not beside this checkout")
 @pytest.mark.parametrize(("mode", "n_spans"), [("sync", 79_374), ("async", 114_742)])
 def test_native_traces_of_another_engine(mode: str, n_spans: int) -> None:
-    trace = load(SHARED / "traces" / "h200_transformers" / f"{mode}_8b_bs32_8k.json.gz")
+    trace = load(DATA / "h200_transformers" / f"{mode}_8b_bs32_8k.json.gz")
     assert (len(trace), trace.mode, trace.complete, trace.devices) == (n_spans, mode, True, (0,))
     assert trace.meta.health == {"n_events_recovered": n_spans, "n_dropped": 0}
     assert [lane.name for lane in trace.lanes] == ["generation loop", "compute", "h2d", "d2h"]
@@ -352,7 +351,6 @@ def test_native_traces_of_another_engine(mode: str, n_spans: int) -> None:
     assert not trace.extra
 
 
-@pytest.mark.skipif(not SHARED.exists(), reason="the shared traces are not beside this checkout")
 @pytest.mark.parametrize("name", ["golden.json", "not_a_chrome_trace.json.gz"])
 def test_files_that_are_no_traces_are_refused(name: str) -> None:
-    assert "no list `traceEvents`" in refusal(SHARED / "traces" / "public" / name)
+    assert "no list `traceEvents`" in refusal(DATA / "public" / name)

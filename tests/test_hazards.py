@@ -29,8 +29,8 @@ from cbprof.record.clocks.base import ClockErrors, Times
 from cbprof.record.span_tracer import SpanTracer
 from cbprof.trace import Kind, Trace, TraceBuilder
 
-REAL = Path(__file__).parents[1].parent / "shared" / "traces" / "h200_transformers"
 DATA = Path(__file__).parent / "data"
+REAL = DATA / "h200_transformers"
 
 Change = Callable[[str, int, int, int], tuple[int, int]]
 """(name, step, start, end) of a span to its new start and end."""
@@ -451,7 +451,6 @@ def test_a_recorded_pair_on_the_device_process(mode: str) -> None:
     assert {result.verdict for result in hazards.rules} == {Verdict.NOT_SEEN}
 
 
-@pytest.mark.skipif(not REAL.is_dir(), reason="the real traces are not beside this checkout")
 def test_the_real_runs_are_within_the_clock_error() -> None:
     sync, overlapped = (find_hazards(load(REAL / f"{mode}_8b_bs32_8k.json.gz")) for mode in ("sync", "async"))
     assert not sync.found

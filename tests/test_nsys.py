@@ -36,9 +36,8 @@ from cbprof.cli.main import app
 from cbprof.formats import load
 from cbprof.trace import Kind, Trace
 
-SHARED = Path(__file__).parents[1].parent / "shared"
-CASES = SHARED / "cases"
-needs_shared = pytest.mark.skipif(not SHARED.exists(), reason="the shared traces are not beside this checkout")
+DATA = Path(__file__).parent / "data"
+CASES = DATA / "cases"
 
 Write = Callable[..., Path]
 
@@ -91,7 +90,6 @@ def in_ns(us: Any) -> Any:
     return [in_ns(each) for each in us] if isinstance(us, list) else us * 1000
 
 
-@needs_shared
 @pytest.mark.parametrize("case", ["38-nsys-graph-trace-rows", "40-nsys-nvtx-text-or-textid"])
 def test_worked_examples(case: str) -> None:
     expected = json.loads((CASES / case / "expected.json").read_text())
@@ -116,11 +114,10 @@ def test_worked_examples(case: str) -> None:
             assert check not in checks or found["health"][check] == checks[check]
 
 
-@needs_shared
 def test_a_public_export() -> None:
     name = "nsysai_healthy_1pct.sqlite"
-    golden = json.loads((SHARED / "traces" / "public" / "golden.json").read_text())[name]["devices"]["0"]
-    (device,) = report(SHARED / "traces" / "public" / name, "gpu_span")["devices"]
+    golden = json.loads((DATA / "public" / "golden.json").read_text())[name]["devices"]["0"]
+    (device,) = report(DATA / "public" / name, "gpu_span")["devices"]
     assert (device["n_gpu_events"], device["busy_ns"], device["n_gaps"]) == (
         golden["n"],
         golden["busy_ns"],
@@ -128,7 +125,7 @@ def test_a_public_export() -> None:
     )
     assert device["window_ns"][1] - device["window_ns"][0] == golden["window_ns"]
     assert device["idle_pct"] == pytest.approx(golden["idle_pct"], abs=5e-5)
-    trace = load(SHARED / "traces" / "public" / name)
+    trace = load(DATA / "public" / name)
     assert trace.dur_ns[trace.on_device].sum() == golden["sum_ns"]
     assert trace.meta.device == "NVIDIA H100 80GB HBM3"
     assert None not in launched(trace).values(), "the export has no globalPid, and one process"

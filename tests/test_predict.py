@@ -26,8 +26,8 @@ from cbprof.formats import load, save
 from cbprof.meta import Meta
 from cbprof.trace import Kind, Lane, RequestEvent, Trace, TraceBuilder
 
-REAL = Path(__file__).parents[1].parent / "shared" / "traces" / "h200_transformers"
 DATA = Path(__file__).parent / "data"
+REAL = DATA / "h200_transformers"
 
 
 def device_spans(trace: Trace) -> list[Span]:
@@ -433,7 +433,6 @@ def test_a_recorded_pair_on_the_device_process() -> None:
     assert error(predict(overlapped), overlapped) < 0.01
 
 
-@pytest.mark.skipif(not REAL.is_dir(), reason="the real traces are not beside this checkout")
 def test_the_real_pair_within_one_percent() -> None:
     sync, overlapped = (load(REAL / f"{mode}_8b_bs32_8k.json.gz") for mode in ("sync", "async"))
     prediction = predict(sync)

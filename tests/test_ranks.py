@@ -18,8 +18,7 @@ from cbprof.formats import save
 from cbprof.meta import Meta
 from cbprof.trace import Kind, Lane, TraceBuilder
 
-SHARED = Path(__file__).parents[1].parent / "shared"
-CASE = SHARED / "cases" / "14-two-ranks-different-base-time"
+CASE = Path(__file__).parent / "data" / "cases" / "14-two-ranks-different-base-time"
 US = 1000
 
 
@@ -37,7 +36,6 @@ def write_rank(folder: Path, number: int, late_us: int = 0) -> Path:
     return save(builder.build(Meta.parse(meta)), folder / f"rank{number}.json")
 
 
-@pytest.mark.skipif(not SHARED.exists(), reason="the shared cases are not beside this checkout")
 def test_the_worked_example() -> None:
     expected = json.loads((CASE / "expected.json").read_text())
     result = run(CASE / "trace.json", CASE / "trace_rank1.json", "--json")

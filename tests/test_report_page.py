@@ -19,7 +19,7 @@ from cbprof.render.words.findings import reported
 from cbprof.render.words.report import gist
 from cbprof.trace import Trace, TraceBuilder
 
-REAL = Path(__file__).parents[1].parent / "shared" / "traces" / "h200_transformers"
+REAL = Path(__file__).parent / "data" / "h200_transformers"
 
 
 def sentences(trace: Trace) -> list[str]:
@@ -128,8 +128,6 @@ class TestInABrowser:
 
     def test_the_real_run(self, visit: Visit) -> None:
         path = REAL / "sync_8b_bs32_8k.json.gz"
-        if not path.exists():
-            pytest.skip(f"{path.name} is not here: it is no part of the repository")
         html = report_html({path.name: load(path)})
         assert len(html) < 3_000_000
         page = visit(html)

@@ -23,7 +23,7 @@ from cbprof.render.theme import STATES
 from cbprof.trace import Trace, TraceBuilder
 
 matplotlib = pytest.importorskip("matplotlib", reason="matplotlib (the image extra) is not installed")
-REAL = Path(__file__).parents[1].parent / "shared" / "traces" / "h200_transformers"
+REAL = Path(__file__).parent / "data" / "h200_transformers"
 Pixels = npt.NDArray[np.float64]
 
 
@@ -73,8 +73,6 @@ def test_the_green_area_is_the_share_of_gpu_activity(width: float) -> None:
 @pytest.mark.parametrize(("name", "idle"), [("sync", 24.336), ("async", 0.232)])
 def test_real_runs_are_as_green_as_they_were_measured(name: str, idle: float) -> None:
     path = REAL / f"{name}_8b_bs32_8k.json.gz"
-    if not path.exists():
-        pytest.skip(f"{path.name} is not here: it is no part of the repository")
     assert green(drawn([load(path)], "run 0")) == pytest.approx(100 - idle, abs=0.3)
 
 

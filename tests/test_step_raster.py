@@ -81,9 +81,7 @@ def test_a_trace_without_steps_gives_no_columns(kinds: list[Kind]) -> None:
 def test_the_real_runs_drift_with_context() -> None:
     from cbprof.formats import load
 
-    path = Path(__file__).parents[1].parent / "shared" / "traces" / "h200_transformers" / "sync_8b_bs32_8k.json.gz"
-    if not path.exists():
-        pytest.skip(f"{path.name} is not here: it is no part of the repository")
+    path = Path(__file__).parent / "data" / "h200_transformers" / "sync_8b_bs32_8k.json.gz"
     seen = scene(load(path))
     raster = step_raster(
         seen.trace, seen.devices[0], columns=8, bins=200, length_ns=usual_length(seen.trace, seen.devices[0])

@@ -268,14 +268,12 @@ def test_figures_agree_with_each_other(trace: Trace) -> None:
 
 @pytest.fixture(scope="module", params=["sync", "async"])
 def real(request: pytest.FixtureRequest) -> tuple[str, Trace]:
-    path = Path(__file__).parents[2] / f"shared/traces/h200_transformers/{request.param}_8b_bs32_8k.json.gz"
-    if not path.exists():
-        pytest.skip(f"{path.name} is not in ../shared")
+    path = Path(__file__).parent / f"data/h200_transformers/{request.param}_8b_bs32_8k.json.gz"
     return request.param, load(path)
 
 
 def test_a_real_run(real: tuple[str, Trace]) -> None:
-    """transformers on an H200: the published figures of ../shared/traces/README.md."""
+    """transformers on an H200: the published figures of data/h200_transformers/README.md."""
     mode, trace = real
     summary = summarize(trace)
     device = summary.devices[0]

@@ -27,7 +27,7 @@ from cbprof.render.terminal.strip import GUTTER
 from cbprof.render.theme import STATES
 from cbprof.trace import Trace, TraceBuilder
 
-REAL = Path(__file__).parents[1].parent / "shared" / "traces" / "h200_transformers"
+REAL = Path(__file__).parent / "data" / "h200_transformers"
 spans = st.lists(st.tuples(st.integers(0, 990), st.integers(1, 200)), max_size=12)
 
 
@@ -105,8 +105,6 @@ def test_green_cells_are_the_share_of_gpu_activity(width: int) -> None:
 @pytest.mark.parametrize(("name", "idle"), [("sync", 24.336), ("async", 0.232)])
 def test_real_runs_are_as_green_as_they_were_measured(name: str, idle: float) -> None:
     path = REAL / f"{name}_8b_bs32_8k.json.gz"
-    if not path.exists():
-        pytest.skip(f"{path.name} is not here: it is no part of the repository")
     filled = area(shown(run_strips([load(path)]), width=160, colors="truecolor"), 151)
     green = sum(filled[STATES[state].color] for state in ("overlap", "gpu_only"))
     assert 100 * green / filled.total() == pytest.approx(100 - idle, abs=0.3)

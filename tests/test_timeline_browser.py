@@ -24,7 +24,7 @@ from cbprof.trace import Kind, Lane, Trace, TraceBuilder
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 pytestmark = IN_A_BROWSER
 
-REAL = Path(__file__).parents[1].parent / "shared" / "traces" / "h200_transformers"
+REAL = Path(__file__).parent / "data" / "h200_transformers"
 GUTTER = 104  # CSS pixels left of the lanes
 
 # Shares of the colours in the first band of a canvas: its rows that are opaque from end to end (text and grid are not).
@@ -123,8 +123,6 @@ def test_the_green_area_is_the_share_of_gpu_activity(show: Open, steps: int, sca
 @pytest.mark.parametrize(("name", "idle"), [("sync", 24.336), ("async", 0.232)])
 def test_real_runs_are_as_green_as_they_were_measured(show: Open, name: str, idle: float) -> None:
     path = REAL / f"{name}_8b_bs32_8k.json.gz"
-    if not path.exists():
-        pytest.skip(f"{path.name} is not here: it is no part of the repository")
     page = show(load(path))
     assert green(page, "overview") == pytest.approx(100 - idle, abs=0.3)
     assert printed(page, 2) == pytest.approx(100 - idle, abs=0.05)

@@ -219,9 +219,7 @@ def test_host_work_outside_the_window_is_not_saved(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("mode", "bound"), [("sync", Bound.SERIALISED), ("async", Bound.DEVICE)])
 def test_real_runs(mode: str, bound: Bound) -> None:
     """transformers on an H200: away from captures, async is idle 0.06 % of the time."""
-    path = Path(__file__).parents[2] / f"shared/traces/h200_transformers/{mode}_8b_bs32_8k.json.gz"
-    if not path.exists():
-        pytest.skip(f"{path.name} is not in ../shared")
+    path = Path(__file__).parent / f"data/h200_transformers/{mode}_8b_bs32_8k.json.gz"
     summary = summarize(load(path))
     assert summary.verdict.bound is bound
     lead = summary.devices[0].overlap.launch_lead
