@@ -495,3 +495,12 @@ def test_without_a_helper_that_fails(executable: str, tmp_path: Path, monkeypatc
     monkeypatch.setattr(kineto, "is_worth_it", lambda: True)
     monkeypatch.setattr(kineto_helper.sys, "executable", executable)
     assert len(load(path)) == 3000
+
+
+def test_a_helper_runs_no_module_of_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(tmp_path, *(kernel(10 * step, 5) for step in range(3000)))
+    (tmp_path / "queue.py").write_text("open('was run', 'w').close()")
+    monkeypatch.chdir(tmp_path)
+    with kineto_helper.Helper(path) as helper:
+        assert helper.finish().n_events == 0
+    assert not Path("was run").exists()

@@ -1,4 +1,4 @@
-"""How a trace is stored: files in, files out."""
+"""How is a trace stored? Files in, files out."""
 
 from cbprof.formats.chrome.write import TraceWriter, save
 from cbprof.formats.importers import load

@@ -32,7 +32,7 @@ from cbprof.meta import Meta
 from cbprof.trace import Lane, RequestTable, StepTable, Trace
 
 WORTH_FROM = 20 << 20
-"""Bytes of a file from which it is cached; what is smaller is parsed in the blink of an eye."""
+"""Files of at least this many bytes are cached. Smaller ones are parsed in well under a second."""
 
 OPT_OUT = "CBPROF_NO_CACHE"
 """With this environment variable set, to anything, caches are neither read nor written."""
@@ -67,7 +67,7 @@ def through_cache(path: Path, read: Callable[[], Trace]) -> Trace:
 
 
 class _Stamp(NamedTuple):
-    """What changes when a file does, if not for certain."""
+    """Tells, without reading a file, whether it has probably changed."""
 
     inode: int
     size: int
@@ -83,7 +83,7 @@ def _stamp(path: Path) -> _Stamp | None:
 
 
 def _content(path: Path) -> dict[str, Any]:
-    """What tells the content of a file from any other: its size, and the crc32 of each block."""
+    """A fingerprint of a file's content: its size, and the crc32 of each block."""
     with path.open("rb") as file, ThreadPoolExecutor(_THREADS) as pool:  # zlib lets go of the GIL
         size = os.fstat(file.fileno()).st_size
 
@@ -98,7 +98,7 @@ def _content(path: Path) -> dict[str, Any]:
 
 @cache
 def _readers() -> str:
-    """What tells the code that reads traces from any other state of it."""
+    """A fingerprint of the code that reads traces: a cache that other code wrote is not used."""
     package = Path(__file__).parents[1]
     crc = 0
     for source in (package / "meta.py", package / "trace.py", *sorted(package.glob("formats/**/*.py"))):

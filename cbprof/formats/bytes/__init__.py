@@ -1,1 +1,1 @@
-"""How are the bytes of a file had: whole or in pieces, inflated, cut?"""
+"""How is a file opened: whole or in pieces, gzip or not, cut, or not a trace at all?"""

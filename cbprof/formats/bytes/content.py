@@ -1,4 +1,4 @@
-"""The bytes of a file, inflated if they are gzip, as far as they can be had."""
+"""Reads a whole file and inflates gzip. Of a cut file, it gives what came before the cut."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files that are no trace, but something that holds or could become one: what they are, and what to type."""
+"""Refuses files that are no trace but may hold or become one: says what the file is and which command helps."""
 
 from __future__ import annotations
 

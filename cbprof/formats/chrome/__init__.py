@@ -1,1 +1,1 @@
-"""trace.json: the Chrome Trace Event file that cbprof writes and reads."""
+"""What is in cbprof's own trace.json, a Chrome Trace Event file, and how is it written and read?"""

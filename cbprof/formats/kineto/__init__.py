@@ -1,1 +1,1 @@
-"""The traces of torch.profiler (Kineto), on CUDA and ROCm."""
+"""What do the events of torch.profiler (Kineto) mean, and how is a large file of them read fast?"""

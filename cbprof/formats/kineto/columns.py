@@ -191,7 +191,7 @@ class Collector:
         self._parts.append((place, Spans(*columns)))
 
     def _links(self, args: Sequence[Args]) -> Int64:
-        """Correlation ids as they are; numbers in their stead where they do not fit, and are not to collide."""
+        """Correlation ids as int64. Ids that do not fit are numbered from ``_INTERNED_LINKS_FROM`` up: none collide."""
         links: list[Any] = [NONE if arg.correlation is None else arg.correlation for arg in args]
         try:
             column = np.array(links, dtype=np.int64) if links else np.empty(0, dtype=np.int64)

@@ -6,7 +6,7 @@
     the helper     decodes the batches that it is given, and sends all their columns at the end
 
 The helper is a plain child process on two pipes rather than a pool of ``multiprocessing``, which would run the main
-script of whoever calls :func:`cbprof.load` once more.
+script of whoever calls :func:`cbprof.load` once more. It starts with ``-P``: modules in the current folder are not run.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Helper:
         paths = os.pathsep.join([str(package), *filter(None, [os.environ.get("PYTHONPATH")])])
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "cbprof.formats.kineto.helper", str(path.resolve())],
+                [sys.executable, "-P", "-m", "cbprof.formats.kineto.helper", str(path.resolve())],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,

@@ -43,7 +43,10 @@ _INTEGER = re.compile(r"\s*-?\d{1,18}\s*")
 
 
 def kind_of(what: What, where: Where | None) -> Kind | None:
-    """What a span is evidence of; None for one that is work of nobody. ``where`` matters only without a category."""
+    """The kind of a span; None for markers and ranges that are nobody's work.
+
+    ``where`` matters only without a category.
+    """
     cat, name = category(what), what.name
     if not cat and where is not None and where.pid == LEGACY_DEVICE:
         cat = "memcpy" if name.startswith("Memcpy") else "memset" if name.startswith("Memset") else "kernel"

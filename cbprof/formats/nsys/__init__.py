@@ -1,1 +1,1 @@
-"""The SQLite exports of Nsight Systems."""
+"""What do the tables of an SQLite export of Nsight Systems mean?"""

@@ -76,7 +76,7 @@ class Rows:
 
 @dataclass(slots=True)
 class Findings:
-    """What was noticed while reading: counts under their names, and warnings in plain words."""
+    """What the reader noticed: counts by name, and warnings for the user."""
 
     counts: dict[str, int] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
@@ -165,7 +165,7 @@ def _sets(_: Database, columns: _Columns, names: Index[str]) -> _Labels:
 
 
 def _graphs(_: Database, columns: _Columns, names: Index[str]) -> _Labels:
-    """A replay that was traced as a whole. Its kernels are not in the file, so its name is all that tells it apart."""
+    """Replays that were recorded as one row each. The file lacks their kernels, so the name has the graph's number."""
     graph = np.where(columns["graphId"] == ABSENT, columns["graphExecId"], columns["graphId"])
     graphs, which = np.unique(graph, return_inverse=True)
     name_id = names.codes(GRAPH_REPLAY if each == ABSENT else f"{GRAPH_REPLAY} {each}" for each in graphs.tolist())

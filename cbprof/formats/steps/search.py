@@ -6,10 +6,8 @@
     device        | graph          | ... |copy|  | graph          | ...
     step     <---------- 0 ------------><----------- 1 ------------>
 
-Whatever engine it was, a step brings its tokens back to the host, some thread waits for them before the next step ends,
-and most steps launch as much as the others do: one graph of one shape, or about as many kernels. How many of them do is
-the confidence; where it is low, no step is said. Copies that nobody waits for one by one are not of tokens: a cache
-that is stored layer by layer is as regular as steps are.
+Every engine copies the tokens of a step back to the host, and most steps launch the same work: one graph of one shape,
+or about as many kernels. The confidence is the share of such steps. Where it is low, the trace gets no steps.
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ TOLERANCE = 0.1
 """How far the number of kernels of a regular step may be from the median."""
 
 FEWEST_KERNELS = 10
-"""Of a step: what launches less between two copies is no forward pass."""
+"""Of a step. Fewer kernels between two copies are no forward pass."""
 
 GRAPHS, COPIES = "graph launches", "sampling copies"
 
@@ -45,11 +43,12 @@ class _Found(NamedTuple):
 
 
 def with_searched_steps(trace: Trace) -> Trace:
-    """The same trace with the step of each span, where it has none and they can be told.
+    """The same trace with the step of each span, where it has none yet and the search finds them.
 
-    ``meta.steps_from`` says by what: ``graph launches`` or ``sampling copies``; ``meta.steps_confidence`` is the
-    share of the steps that look like the others. A span of the launching thread belongs to the step in which it starts,
-    what ran on a device to that of its launch. What was launched before the first or after the last whole one has none.
+    ``meta.steps_from`` says how they were found: ``graph launches`` or ``sampling copies``. ``meta.steps_confidence``
+    is the share of the steps that look like the others. A span of the launching thread belongs to the step in which it
+    starts; a span of a device belongs to the step of its launch. Launches before the first whole step, or after the
+    last, have none.
     """
     if not trace.is_profile or (trace.step != NONE).any():
         return trace
