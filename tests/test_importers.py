@@ -21,6 +21,7 @@ from cbprof.errors import DataError
 from cbprof.fleet.files import find_files
 from cbprof.formats import load, save
 from cbprof.formats.importers import IMPORTERS, SUFFIXES, Importer, importer_of
+from cbprof.meta import Meta
 from cbprof.trace import Kind, Lane, TraceBuilder
 
 
@@ -29,7 +30,7 @@ def native(folder: Path) -> Path:
     builder.span(builder.lane(Lane("engine")), Kind.CPU_WORK, "launch", 0, 10, step=0, link=0)
     builder.span(builder.lane(Lane("compute", 0)), Kind.GPU_COMPUTE, "compute", 20, 30, step=0, link=0)
     path = folder / "native.json"
-    save(builder.build({"evidence": "emulated", "complete": True}), path)
+    save(builder.build(Meta(evidence="emulated", complete=True)), path)
     return path
 
 
