@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from cbprof.analysis.gate.check import Limits, check
 from cbprof.analysis.gate.limits import LimitResult, parse_duration, parse_number, parse_percent
-from cbprof.cli.check_config import find_limits
+from cbprof.cli.check import find_limits
 from cbprof.cli.main import app
 from cbprof.errors import UsageError
 from cbprof.formats import save

@@ -144,7 +144,7 @@ def test_a_killed_run_leaves_a_part_that_can_be_read(long_run: subprocess.Popen[
             2,
         ),
         (["--engine", "transformers", "--no-fuse"], "--no-fuse has no effect with --engine transformers", 2),
-        (["-o", "."], ". is a folder: give --output the name of a file", 2),
+        (["-o", "."], ".: is a folder; give --output the name of a file", 2),
     ],
 )
 def test_bad_requests_are_one_clear_line(arguments: list[str], message: str, code: int, tmp_path: Path) -> None:
@@ -249,7 +249,7 @@ def test_what_is_read_is_never_written_over(arguments: list[str], tmp_path: Path
         (tmp_path / name).write_bytes(trace)
     done = cbprof(*arguments, cwd=tmp_path)
     assert done.returncode == 2
-    assert done.stderr.splitlines()[-1].endswith("is what is read; write elsewhere")
+    assert done.stderr.splitlines()[-1].endswith("is a file that this command reads; give the output another name")
     assert all((tmp_path / name).read_bytes() == trace for name in ("t.json", "t.html"))
 
 

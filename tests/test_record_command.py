@@ -375,7 +375,7 @@ def test_the_users_own_sitecustomize_still_runs(tmp_path: Path) -> None:
     [
         (["nonesuch"], "there is no program 'nonesuch' that can be run"),
         (["nonesuch.py"], "nonesuch.py: there is no such file"),
-        (["-o", "no/where.json", "python"], "give --output the name of a file in a folder that is there"),
+        (["-o", "no/where.json", "python"], "there is no folder no; create it"),
         (["--steps", "1:2", "--on-signal", "python"], "--on-signal has no effect with --steps"),
     ],
 )

@@ -9,7 +9,7 @@ import typer
 
 from cbprof.cli.options import refuse_with
 from cbprof.cli.reading import NoCache, read_trace
-from cbprof.cli.writing import spare_inputs
+from cbprof.cli.writing import check_output
 from cbprof.errors import UsageError
 
 TRACES = (".json", ".json.gz")
@@ -41,9 +41,7 @@ def convert(
         raise UsageError(f"{target}: its name does not say what to write; end it in one of {known}")
     if name.endswith(TABLES):
         refuse_with(context, "a table", "flows")
-    if not target.parent.is_dir():
-        raise UsageError(f"{target}: there is no folder {target.parent}; create it, or write elsewhere")
-    spare_inputs(target, [source])
+    check_output(target, inputs=[source])
 
     trace = read_trace(source, no_cache=no_cache)
     if name.endswith(TRACES):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cbprof.cli.options import refuse_with
-from cbprof.cli.writing import spare_inputs
+from cbprof.cli.writing import check_output
 from cbprof.errors import DataError, UsageError
 
 if TYPE_CHECKING:
@@ -185,6 +185,4 @@ def _check_outputs(page: Path | None, csv: Path | None, *, inputs: list[str]) ->
             continue
         if path.suffix.lower() not in endings:
             raise UsageError(f"{path}: choose a name that ends in {endings[0]}")
-        if not path.parent.is_dir():
-            raise UsageError(f"{path}: there is no folder {path.parent}; create it, or write elsewhere")
-        spare_inputs(path, map(Path, inputs))
+        check_output(path, inputs=map(Path, inputs))

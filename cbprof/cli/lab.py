@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from os.path import exists, isdir  # unlike Path's, False for any name that cannot be
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -61,7 +62,7 @@ def lab(
         raise UsageError("which experiment? Give names (cbprof lab --list), or --all")
     for name in chosen:
         experiment(name)
-    if output.exists() and not output.is_dir():
+    if exists(output) and not isdir(output):
         raise UsageError(f"{output} is a file: give --output the name of a folder")
     findings = _run(chosen, device, model, output, json=json)
     raise typer.Exit(int(not all(finding.ok for finding in findings)))

@@ -76,8 +76,11 @@ def main() -> None:
     except BrokenPipeError:  # the reader of our output has gone, as in `cbprof report FILE | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
-    except OSError as error:  # what else writes or reads says so itself
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
         why = error.strerror or error
-        typer.echo(f"cbprof: cannot write the output: {why}; make room, or write elsewhere", err=True)
+        if error.filename is not None:  # a file that its reader or writer did not speak of
+            typer.echo(f"cbprof: {error.filename}: cannot be used: {why}; check the name and who may use it", err=True)
+        else:  # stdout, the only file without a name here
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            typer.echo(f"cbprof: cannot write the output: {why}; make room, or write elsewhere", err=True)
         sys.exit(3)

@@ -9,7 +9,7 @@ import typer
 
 from cbprof.cli.options import refuse_with, refuse_without
 from cbprof.cli.reading import NoCache, read_trace
-from cbprof.cli.writing import spare_inputs
+from cbprof.cli.writing import check_output
 from cbprof.errors import UsageError
 
 if TYPE_CHECKING:
@@ -57,12 +57,15 @@ def plot(
     suffix = picture.suffix.lower()
     if suffix not in PAGES + IMAGES:
         raise UsageError(f"{picture}: choose a name that ends in {', '.join((PAGES[0], *IMAGES))}, or --term")
-    spare_inputs(picture, traces)
+    if output is not None:
+        check_output(picture, inputs=traces)
     if suffix in IMAGES:
         refuse_with(context, "an image", "open_page")
     else:
         refuse_without(context, "an image (-o NAME.png, .svg or .pdf)", "width")
     loaded = [read_trace(trace, no_cache=no_cache) for trace in traces]
+    if output is None and not term:
+        check_output(picture, inputs=traces)  # a name made of theirs, which can be read by now
     if term:
         from cbprof.render.terminal.pictures import print_plot
 

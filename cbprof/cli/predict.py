@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cbprof.cli.reading import NoCache, read_trace
-from cbprof.cli.writing import spare_inputs
+from cbprof.cli.writing import check_output
 
 if TYPE_CHECKING:
     from cbprof.analysis.predict.predict import Prediction
@@ -47,7 +47,7 @@ def predict(
     from cbprof.formats import save
 
     if output is not None:
-        spare_inputs(output, [trace])
+        check_output(output, inputs=[trace])
     measured = read_trace(trace, no_cache=no_cache)
     prediction = predict_trace(
         measured,

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from cbprof.cli.options import parse_window, refuse_with
-from cbprof.errors import UsageError
+from cbprof.cli.writing import check_output
 
 
 def record(
@@ -52,8 +52,7 @@ def record(
 
     if steps is not None:
         refuse_with(context, "--steps", "seconds", "on_signal")
-    if output.is_dir() or not output.parent.is_dir():
-        raise UsageError(f"{output}: give --output the name of a file in a folder that is there")
+    check_output(output)
     settings = Settings(
         out=str(output.absolute()),
         folder="",

@@ -14,7 +14,7 @@ import typer
 from cbprof.cli.fleet import print_ranks
 from cbprof.cli.options import Format, parse_steps, refuse_with, refuse_without
 from cbprof.cli.reading import NoCache, read_trace
-from cbprof.cli.writing import spare_inputs
+from cbprof.cli.writing import check_output
 from cbprof.errors import UsageError
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ def _write_page(traces: list[Path], page: Path, *, no_cache: bool) -> None:
     if page.suffix.lower() not in {".html", ".htm"}:
         raise UsageError(f"{page}: the report is a page: choose a name that ends in .html")
     files = [Path(file.name) for file in find_files(list(map(str, traces)))]
-    spare_inputs(page, files)
+    check_output(page, inputs=files)
     write_report({str(trace): read_trace(trace, no_cache=no_cache) for trace in files}, page)
     typer.echo(f"wrote {page}")
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cbprof.cli.options import format_lengths, parse_lengths, parse_window, refuse_with
+from cbprof.cli.writing import check_output
 from cbprof.engine.config import EngineConfig
 from cbprof.engine.placement import Placement
 from cbprof.engine.workload import Workload
@@ -142,10 +143,7 @@ def run(
         refuse_with(context, "--engine transformers", "fuse", "compiled", "prefill_chunk", "blocks")
     if compiled:
         refuse_with(context, "--compile", "fuse")
-    if output.is_dir() or not output.name:
-        raise UsageError(f"{output} is a folder: give --output the name of a file")
-    if not output.parent.is_dir():
-        raise UsageError(f"{output}: there is no folder {output.parent}: create it, or choose another --output")
+    check_output(output)
     paths_of: dict[ModeChoice, dict[Mode, Path]] = {
         ModeChoice.sync: {"sync": output},
         ModeChoice.async_: {"async": output},

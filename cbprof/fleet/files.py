@@ -54,7 +54,7 @@ def find_files(paths: Sequence[str]) -> list[TraceFile]:
 
 def _local(path: str) -> Iterator[TraceFile]:
     if os.path.isdir(path):
-        inside = (os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names)
+        inside = (os.path.join(folder, name) for folder, _, names in os.walk(path, onerror=_refuse) for name in names)
         paths = sorted(name for name in inside if _is_trace(os.path.relpath(name, path)))
     elif has_magic(path) and not os.path.exists(path):
         paths = sorted(name for name in glob(path, recursive=True) if os.path.isfile(name))
@@ -66,6 +66,10 @@ def _local(path: str) -> Iterator[TraceFile]:
         except OSError as error:
             raise DataError(f"{name}: cannot be read: {error.strerror or error}; check the name") from None
         yield TraceFile(name, str(Path(name).absolute()), stat.st_size, f"{stat.st_mtime_ns}-{stat.st_ino}")
+
+
+def _refuse(error: OSError) -> None:
+    raise DataError(f"{error.filename}: cannot be read: {error.strerror}; name the files, or use a pattern")
 
 
 def _is_trace(path: str) -> bool:

@@ -1,0 +1,159 @@
+"""Files that cannot be read or written: one line that names the file, and says which of the two it was."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from test_api import sync_trace
+from typer.testing import CliRunner
+
+from cbprof.cli.main import app, main
+from cbprof.errors import CbprofError
+from cbprof.formats import save
+
+LONG = "x" * 300
+READERS = (
+    "report IN",
+    "report t.json IN",
+    "report IN -o page.html",
+    "plot IN --no-open",
+    "plot IN --term",
+    "predict IN",
+    "compare IN t.json",
+    "compare t.json IN",
+    "hazards IN",
+    "doctor IN",
+    "check IN --max-idle 1%",
+    "check t.json --config IN",
+    "convert IN out.json",
+)
+WRITERS = (
+    "report t.json -o OUT.html",
+    "report t.json --csv OUT.csv",
+    "plot t.json --no-open -o OUT.html",
+    "predict t.json -o OUT.json",
+    "check t.json --max-idle 1% --junit OUT.xml",
+    "convert t.json OUT.json",
+    "convert t.json OUT.json.gz",
+    "convert t.json OUT.csv",
+    "record -o OUT.json -- true",
+)
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    save(sync_trace(), tmp_path / "t.json")
+    (tmp_path / "folder").mkdir()
+    return tmp_path
+
+
+def error_of(line: str) -> str:
+    """The one line with which a command ends."""
+    result = CliRunner().invoke(app, line.split())
+    assert isinstance(result.exception, CbprofError), (result.exception, result.output)
+    message = str(result.exception)
+    assert "\n" not in message
+    return message
+
+
+@pytest.mark.parametrize("line", READERS)
+def test_a_name_that_is_too_long_to_read(line: str) -> None:
+    message = error_of(line.replace("IN", f"{LONG}.json"))
+    assert f"{LONG}.json: " in message
+    assert "cannot be read" in message
+    assert "File name too long" in message
+
+
+@pytest.mark.parametrize("line", [line for line in READERS if not line.startswith("report")])
+def test_a_folder_where_a_file_is_read(line: str) -> None:
+    assert re.match(r"folder: (is a folder|cannot be read: Is a directory)", error_of(line.replace("IN", "folder")))
+
+
+@pytest.mark.parametrize(
+    "line", ["report folder", "report folder -o page.html", "plot folder/t.json --no-open", "doctor folder/t.json"]
+)
+def test_a_folder_that_may_not_be_entered(line: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save(sync_trace(), folder / "folder" / "t.json")
+    if os.geteuid():
+        (folder / "folder").chmod(0)
+    else:  # root may enter everything
+        refuse_below(folder / "folder", monkeypatch)
+    message = error_of(line)
+    (folder / "folder").chmod(0o700)
+    assert message.startswith("folder")
+    assert "cannot be read: Permission denied" in message
+
+
+def refuse_below(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the system refuse what lies in ``path``, as it does to all users but root."""
+
+    def refused(name: object) -> bool:
+        return isinstance(name, str | os.PathLike) and Path(name).absolute().is_relative_to(path)
+
+    def guarded(call: object) -> object:
+        def instead(*arguments: object, **options: object) -> object:
+            if arguments and refused(arguments[0]):
+                raise PermissionError(13, "Permission denied", str(arguments[0]))
+            return call(*arguments, **options)  # type: ignore[operator]
+
+        return instead
+
+    for target in ("os.listdir", "os.scandir", "io.open", "builtins.open"):
+        module, name = target.split(".")
+        monkeypatch.setattr(target, guarded(getattr(sys.modules[module], name)))
+
+
+@pytest.mark.parametrize("line", WRITERS)
+def test_a_name_that_is_too_long_to_write(line: str, folder: Path) -> None:
+    message = error_of(line.replace("OUT", LONG))
+    assert message.startswith(LONG)
+    assert re.search(r"cannot (be written|write)", message)
+    assert sorted(path.name for path in folder.iterdir()) == ["folder", "t.json"]
+
+
+@pytest.mark.parametrize("line", WRITERS)
+def test_a_file_where_the_folder_of_the_output_should_be(line: str, folder: Path) -> None:
+    assert error_of(line.replace("OUT", "t.json/out")).startswith("t.json/out")
+    assert sorted(path.name for path in folder.iterdir()) == ["folder", "t.json"]
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (
+            PermissionError(13, "Permission denied", "some.file"),
+            "cbprof: some.file: cannot be used: Permission denied; ",
+        ),
+        (
+            FileNotFoundError(2, "No such file or directory", "x"),
+            "cbprof: x: cannot be used: No such file or directory; ",
+        ),
+    ],
+)
+def test_an_error_that_nobody_expected_names_its_file(
+    error: OSError, line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail() -> None:
+        raise error
+
+    monkeypatch.setattr("cbprof.cli.main.app", fail)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 3
+    assert capsys.readouterr().err.startswith(line)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.parametrize("line", ["report t.json --json", "hazards t.json", "plot t.json --term"])
+def test_a_full_disk_behind_stdout(line: str) -> None:
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "cbprof", *line.split()]
+        done = subprocess.run(command, check=False, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 3
+    assert done.stderr == "cbprof: cannot write the output: No space left on device; make room, or write elsewhere\n"
