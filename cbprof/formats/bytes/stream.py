@@ -1,4 +1,4 @@
-"""The bytes of a file in pieces, inflated if they are gzip, so that a file larger than memory can be read.
+"""Reads a file in pieces and inflates gzip, so that a file larger than memory can be read.
 
 Inflating runs in a thread of its own: zlib lets go of the GIL, so that one core inflates while another parses.
 """
@@ -15,10 +15,10 @@ from cbprof.errors import DataError
 from cbprof.formats.bytes.content import GZIP_MAGIC
 
 PIECE = 512 << 10
-"""Bytes a piece, inflated or not. What is decoded of one takes as much again, and all of it is to stay in the cache of
-a core: pieces of 4 MB take twice the time wherever another core is busy with memory as well."""
+"""Bytes of a piece, inflated or not. Its decoded events take as much again, and both should fit in a core's cache:
+pieces of 4 MB take twice the time while another core is busy with memory."""
 
-# Deflate shrinks a run of one byte about 1030-fold and honest traces 10- to 60-fold: what is beyond is no trace.
+# Deflate shrinks a run of one byte about 1030-fold, and real traces 10- to 60-fold. Beyond this ratio it is no trace.
 _MAX_RATIO = 300
 _RATIO_COUNTS_FROM = 1 << 28
 
@@ -31,7 +31,7 @@ _GZIP_WINDOW = 31  # zlib's code for "expect a gzip header"
 class ByteStream:
     """The content of a file, piece by piece. ``whole`` turns False where a gzip stream is cut or damaged.
 
-    Raises :class:`DataError` where there is no such file, it cannot be read, or it inflates beyond all measure.
+    Raises :class:`DataError` where there is no such file, it cannot be read, or it inflates more than 300-fold.
     """
 
     def __init__(self, path: Path) -> None:

@@ -1,7 +1,7 @@
 """The JSON of a Chrome Trace Event file, in and out.
 
 A run that is killed leaves a file that ends in the middle of an event. Everything before that event is good, so
-``parse`` gives the whole of a file, or what can be had of one that was cut.
+``parse`` gives all events of a whole file, and of a cut one those before the cut.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Finds the events of a Chrome trace in a stream of bytes, a batch at a time, in files that are whole, cut or damaged.
 
-Text is cut after the last event that ends in it. Where that is shows in the text between two events; that the guess was
-right shows when the batch decodes, since brackets would not match otherwise. Only a batch that does not decode is taken
-apart bracket by bracket: it holds the end of the array, or something is wrong with it.
+A batch ends after the last event that is whole in the text so far. The text between two events (``}, {``) shows where
+that is. This is a guess; it was right if the batch decodes, since brackets would not match otherwise. Only a batch that
+does not decode is taken apart bracket by bracket: it holds the end of the array, or it is damaged.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from cbprof.formats.kineto.events import (
 )
 
 MAX_OUTSIDE = 1 << 26
-"""Bytes before the first event, or after the last, that are looked at."""
+"""How many bytes before the first event, or after the last, are searched for other fields."""
 
 MAX_EVENT = 1 << 26
-"""Bytes of one event; a longer one is taken for damage."""
+"""Bytes of one event; a longer one counts as damage."""
 
 MAX_DEPTH = 1000
-"""Brackets in brackets; what is nested deeper cannot be decoded, and is taken for damage as well."""
+"""Of nested brackets; a deeper event cannot be decoded, and counts as damage."""
 
 _BOM = b"\xef\xbb\xbf"
 _BLANKS = b" \t\r\n"

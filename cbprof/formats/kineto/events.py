@@ -28,7 +28,7 @@ class Args(Struct, gc=False):
 
 
 class Event(Struct, gc=False):
-    """An event with times in float64 microseconds: exact in nanoseconds below 2^43 us (see ``kineto_times``)."""
+    """An event with times in float64 microseconds: exact in nanoseconds below 2^43 us (see ``columns.from_floats``)."""
 
     ph: str = ""
     cat: str | None = ""
@@ -88,7 +88,7 @@ _NOT_FINITE = re.compile(rb"([:\[,]\s*)[-+]?(?:nan|infinity|inf)\b", re.IGNORECA
 
 
 def narrowed(event: LooseEvent) -> TextEvent:
-    """The same event with values of the types that it should have had; what makes no sense becomes None."""
+    """The same event with every value in its proper type; a value that makes no sense becomes None."""
     args = event.args if isinstance(event.args, dict) else {}
     return TextEvent(
         ph=_text(event.ph),

@@ -89,7 +89,7 @@ class Helper:
         self._process.wait()
 
     def take(self, place: int, text: bytes, length: int, offset: int | None) -> bool:
-        """Give it a batch, the first ``length`` bytes of ``text``, if it has room; whether it had.
+        """Give it a batch, the first ``length`` bytes of ``text``, if it has room. Says whether it had.
 
         ``place``: of the batch among all. ``offset``: of the text in the file, where that is not gzip.
         Raises :class:`HelperError` where an earlier batch has failed.

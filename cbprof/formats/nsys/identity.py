@@ -23,7 +23,7 @@ _ON_HOST = (1 << 31) - 1  # the device of a graph whose first node runs on the h
 
 
 def name_processes(rows: Sequence[Rows], found: Findings) -> list[Rows]:
-    """Fill in the process of rows that do not say theirs, where the file knows only one."""
+    """Rows without a process get the only process of the file, where it has just one."""
     known = np.unique(np.concatenate([_NOTHING, *(np.unique(each.process) for each in rows)]))
     known = known[known != ABSENT]
     unnamed = sum(int((each.process == ABSENT).sum()) for each in rows)
@@ -76,7 +76,7 @@ def _home(homes: dict[tuple[int, ...], set[int]], process: int, stream: int, dev
 
 
 def number_gpus(database: Database, rows: Sequence[Rows], found: Findings) -> list[Rows]:
-    """The rows with the machine's numbers of the GPUs, where those of the processes would mix them up."""
+    """The rows with the machine's numbers of the GPUs, where two processes call different GPUs by one number."""
     listed = database.integers("TARGET_INFO_CUDA_DEVICE", ("pid", "cudaId", "gpuId"))
     table = zip(*(listed[column].tolist() for column in ("pid", "cudaId", "gpuId")), strict=True)
     gpu_of = {(pid, device): gpu for pid, device, gpu in table if gpu >= 0}
@@ -130,8 +130,8 @@ class Lanes:
         return self.index.codes(self._lane(*place) for place in places)[which]
 
     def _name_streams(self, streams: Iterable[_Place]) -> Iterator[tuple[_Place, Lane]]:
-        """A lane for each stream. Processes and contexts number their streams for themselves, and on one device say so
-        where they use one number.
+        """A lane for each stream. Each process and context numbers its own streams: where two use one number on a
+        device, the names of their lanes say whose they are.
         """
         owners: dict[Lane, list[_Place]] = defaultdict(list)
         for device, stream, process, context in sorted(streams):

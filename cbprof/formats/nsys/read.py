@@ -93,7 +93,7 @@ def _version(schema: str) -> tuple[int, int]:
 
 
 def _origin(database: Database) -> int | None:
-    """When time 0 of the file was, so that files of several ranks can be laid side by side."""
+    """Time 0 of the file in nanoseconds since 1970, by which files of several ranks are compared; None if unknown."""
     times = database.integers("TARGET_INFO_SESSION_START_TIME", ("utcEpochNs",))["utcEpochNs"]
     return int(times[0]) if len(times) and times[0] >= 0 else None
 
@@ -105,14 +105,14 @@ def _extent(rows: Sequence[Rows]) -> tuple[int, int] | None:
 
 
 def _device_models(database: Database, rows: Sequence[Rows]) -> dict[str, str]:
-    """What the GPUs that worked are called, by their numbers."""
+    """The models of the GPUs that worked, by their numbers."""
     listed = {key: str(name) for key, name in database.pairs("TARGET_INFO_GPU", "id", "name") if name}
     worked = sorted({device for each in rows for device in np.unique(each.device).tolist()})
     return {str(device): listed[device] for device in worked if device in listed}
 
 
 def _note_diagnostics(database: Database, found: Findings) -> None:
-    """What Nsight Systems itself says was lost while it recorded."""
+    """Repeat what Nsight Systems itself says was lost while it recorded."""
     messages = (" ".join(str(text).split()) for _, text in database.pairs("DIAGNOSTIC_EVENT", "severity", "text"))
     losses = [text for text in dict.fromkeys(messages) if _LOSS.search(text) and _OF_THE_GPU.search(text)]
     for text in losses[:_MOST_MESSAGES]:
@@ -122,7 +122,7 @@ def _note_diagnostics(database: Database, found: Findings) -> None:
 
 
 def _note_missing(database: Database, found: Findings) -> None:
-    """What an export lacks that the figures would need, and how to record it."""
+    """Warn of tables that the figures need and the export lacks, and say how to record them."""
     tables = database.tables
     if not any(f"{ACTIVITY}{kind}" in tables for kind in ("KERNEL", "GRAPH_TRACE", "MEMCPY", "MEMSET")):
         found.warnings.append("the export holds no work of a GPU; record with `nsys profile --trace=cuda,nvtx`")
