@@ -16,10 +16,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cbprof.errors import UsageError
+
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
     from cbprof.analysis.accounting.states import Activity
+    from cbprof.analysis.gate.limits import LimitResult
+    from cbprof.analysis.profiles.health import Health
     from cbprof.render.notebook import (
         ComparisonView,
         GapsView,
@@ -30,6 +34,9 @@ if TYPE_CHECKING:
         TimelineView,
     )
     from cbprof.trace import Trace
+
+TRACES = (".json", ".json.gz")
+TABLES = (".parquet", ".csv", ".csv.gz")
 
 Steps = tuple[int | None, int | None]
 
@@ -56,12 +63,17 @@ class Recording:
     def name(self) -> str:
         return self.path.name if self.path else f"{self.trace.evidence} {self.trace.mode or 'trace'}"
 
-    def summary(self, *, steps: Steps | None = None, activity: Activity | None = None) -> SummaryView:
-        """The figures of the run: time, idle share, verdict, what the device waited for."""
+    def summary(
+        self, *, steps: Steps | None = None, window: str | None = None, activity: Activity | None = None
+    ) -> SummaryView:
+        """The figures of the run: time, idle share, verdict, what the device waited for.
+
+        ``window``, ``activity``: as in ``cbprof report``; by default what suits the tool that recorded the trace.
+        """
         from cbprof.analysis.summary import summarize
         from cbprof.render.notebook import SummaryView
 
-        return SummaryView(self.name, summarize(self.trace, steps=steps, activity=activity))
+        return SummaryView(self.name, summarize(self.trace, steps=steps, window=window, activity=activity))
 
     def gaps(self, *, steps: Steps | None = None, activity: Activity | None = None) -> GapsView:
         """When the devices had nothing to run, and who is to blame."""
@@ -103,6 +115,42 @@ class Recording:
         from cbprof.render.notebook import HazardsView
 
         return HazardsView(find_hazards(self.trace))
+
+    def health(self) -> Health:
+        """Whether the figures can be trusted, and what speaks against it: ``cbprof doctor``."""
+        from cbprof.analysis.profiles.health import examine
+
+        return examine(self.trace)
+
+    def check(
+        self, limits: Mapping[str, str | int | float | bool], *, steps: Steps | None = None
+    ) -> tuple[LimitResult, ...]:
+        """Hold the run against limits, as ``{"max-idle": "1%", "no-hazards": True}``: ``cbprof check``."""
+        from cbprof.analysis.gate.check import Limits, check
+
+        return check(self.trace, Limits.parse(limits, "check"), steps=steps)
+
+    def save(self, path: str | Path, *, flows: bool = True) -> Path:
+        """Write the trace as what the name ends in: one of ``TRACES`` or ``TABLES``, which have one row a span.
+
+        ``flows``: in a .json, arrows from each launch to what it launched. Raises UsageError for any other name, and
+        where the file cannot be written.
+        """
+        target = Path(path)
+        if target.name.endswith(TRACES):
+            from cbprof.analysis.accounting.host import launches
+            from cbprof.formats import save
+
+            save(self.trace, target, launch_of=launches(self.trace) if flows else None)
+        elif target.name.endswith(TABLES):
+            from cbprof.formats.tables import write_csv, write_parquet
+
+            write = write_parquet if target.suffix == ".parquet" else write_csv
+            write(self.trace, target)
+        else:
+            known = ", ".join(TRACES + TABLES)
+            raise UsageError(f"{target}: its name does not say what to write; end it in one of {known}")
+        return target
 
     def plot(self, other: Recording | None = None) -> TimelineView:
         """The interactive timeline; of ``other`` below it, on the same time axis."""

@@ -13,7 +13,7 @@ from oracle import COMPUTE, ENGINE, H2D
 
 import cbprof
 from cbprof.api import Recording
-from cbprof.errors import DataError
+from cbprof.errors import DataError, UsageError
 from cbprof.formats import save
 from cbprof.meta import Meta
 from cbprof.trace import Kind, Lane, Trace, TraceBuilder
@@ -124,6 +124,21 @@ def test_compare(recording: Recording) -> None:
 def test_hazards(recording: Recording) -> None:
     assert repr(recording.hazards()) == "no hazard found"
     assert recording.hazards().to_pandas()["verdict"].tolist().count("found") == 0
+
+
+def test_health_and_limits(recording: Recording) -> None:
+    assert recording.health().reliable
+    passed = {result.name: result.passed for result in recording.check({"max-idle": "1%", "max-gap": "1ms"})}
+    assert passed["max-idle"] is False
+    assert passed["max-gap"] is True
+
+
+@pytest.mark.parametrize("name", ["a.json", "a.json.gz"])
+def test_a_saved_recording_is_the_same_again(name: str, recording: Recording, tmp_path: Path) -> None:
+    again = cbprof.load(recording.save(tmp_path / name))
+    assert again.summary().full.to_json() == recording.summary().full.to_json()
+    with pytest.raises(UsageError, match="does not say what to write"):
+        recording.save(tmp_path / "a.docx")
 
 
 def test_the_timeline_is_a_page_in_a_frame(recording: Recording, tmp_path: Path) -> None:

@@ -7,13 +7,11 @@ from typing import Annotated
 
 import typer
 
+from cbprof.api import TABLES, TRACES, Recording
 from cbprof.cli.options import refuse_with
 from cbprof.cli.reading import NoCache, read_trace
 from cbprof.cli.writing import check_output
 from cbprof.errors import UsageError
-
-TRACES = (".json", ".json.gz")
-TABLES = (".parquet", ".csv", ".csv.gz")
 
 
 def convert(
@@ -43,18 +41,5 @@ def convert(
         refuse_with(context, "a table", "flows")
     check_output(target, inputs=[source])
 
-    trace = read_trace(source, no_cache=no_cache)
-    if name.endswith(TRACES):
-        from cbprof.analysis.accounting.host import launches
-        from cbprof.formats import save
-
-        save(trace, target, launch_of=launches(trace) if flows else None)
-    elif name.endswith(".parquet"):
-        from cbprof.formats.tables import write_parquet
-
-        write_parquet(trace, target)
-    else:
-        from cbprof.formats.tables import write_csv
-
-        write_csv(trace, target)
-    typer.echo(f"wrote {target}: {len(trace):,} spans")
+    recording = Recording(read_trace(source, no_cache=no_cache), source)
+    typer.echo(f"wrote {recording.save(target, flows=flows)}: {len(recording.trace):,} spans")
