@@ -17,6 +17,7 @@ from cbprof.analysis.accounting.intervals import Intervals, union
 from cbprof.render.phase_colors import phase_colors
 from cbprof.render.picture.coverage import bin_edges
 from cbprof.render.picture.scene import Scene
+from cbprof.render.theme import STATES
 from cbprof.render.web.columns import pack
 from cbprof.trace import Int64, Kind, Trace
 
@@ -69,7 +70,7 @@ def coarse_document(scene: Scene, where: Stretches, lanes: Sequence[int]) -> dic
         "stretches": [
             (start - origin, end - origin) for start, end in zip(where.start.tolist(), where.end.tolist(), strict=True)
         ],
-        "devices": [[_packed(piece, edges) for piece in each.parts] for each in scene.devices],
+        "devices": [[_packed(getattr(each, key), edges) for key in STATES] for each in scene.devices],
         "lanes": [list(_layers(scene, lane, edges)) for lane in lanes],
     }
 

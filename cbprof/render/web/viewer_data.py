@@ -104,7 +104,7 @@ def _packed_states(found: States, where: Stretches | None) -> dict[str, PackedCo
 
     Of a long run only the stretches ``where``: what follows each is in a state of its own, about which nothing is said.
     """
-    pieces = list(found.parts)
+    pieces = [getattr(found, key) for key in STATES]  # in the order that the page is told
     if where is not None:
         within = Intervals(where.start, where.end)
         pieces = [piece.intersect(within) for piece in pieces]
