@@ -13,8 +13,8 @@ from rich.console import Console, RenderableType
 from cbprof.analysis.accounting.states import StateTotals
 from cbprof.analysis.summary import Summary, summarize
 from cbprof.meta import Meta
+from cbprof.numbers import count, duration, percent, rate, ratio
 from cbprof.render.evidence import in_a_sentence
-from cbprof.render.numbers import count, duration, percent, rate, ratio, short_percent
 from cbprof.render.tables.statebar import cells_of
 from cbprof.render.tables.summary import comparison_table, summary_table
 from cbprof.render.theme import STATES
@@ -203,8 +203,9 @@ def test_a_bar_is_as_wide_as_asked(totals: tuple[int, int, int, int], width: int
         (percent(0.001), "<0.01 %"),
         (percent(0), "0.00 %"),
         (percent(None), "unknown"),
-        (short_percent(0.04), "<0.1 %"),
-        (short_percent(75.08), "75.1 %"),
+        (percent(0.004), "<0.01 %"),
+        (percent(99.996), ">99.99 %"),
+        (percent(100), "100.00 %"),
         (ratio(1.2821), "1.28x"),
         (ratio(1.0023), "1.002x"),
         (ratio(0.0096), "0.010x"),

@@ -19,7 +19,7 @@ from cbprof.analysis.accounting.intervals import Intervals, union
 from cbprof.analysis.accounting.states import States
 from cbprof.analysis.accounting.window import Window
 from cbprof.formats import load
-from cbprof.render.axis import ticks
+from cbprof.numbers import ticks
 from cbprof.render.picture.coverage import coverage
 from cbprof.render.picture.levels import MOST_OWED, stacked_levels
 from cbprof.render.terminal.pictures import run_strips, terminal_plot

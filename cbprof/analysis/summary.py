@@ -31,6 +31,7 @@ from cbprof.analysis.verdict.one_off import OneOff, one_offs
 from cbprof.analysis.verdict.verdict import Verdict, judge
 from cbprof.errors import UsageError
 from cbprof.meta import Evidence
+from cbprof.numbers import percent
 from cbprof.trace import RequestEvent, Trace
 
 SCHEMA = 1
@@ -252,7 +253,7 @@ def _warnings(trace: Trace, devices: tuple[DeviceSummary, ...], activity: Activi
             yield f"device {device.device} ran {nothing} in the window: its idle time is unknown"
         elif device.traced.states is None:
             share = 100 * device.traced.untraced_ns / device.window.length_ns
-            yield f"{share:.0f} % of the time no record says what the host did: whether it worked then is unknown"
+            yield f"{percent(share)} of the time no record says what the host did: whether it worked then is unknown"
     if trace.evidence == "unknown" and devices:
         yield "the file does not say how it was measured: what counts as active, and how exactly, is unknown"
     if trace.evidence == "cuda_events" and devices and trace.meta.clock_error_ns is None:

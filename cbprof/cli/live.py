@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
+from cbprof.numbers import percent
 from cbprof.render.theme import STATES
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ class LiveLine:
         """As many of the parts as fit, from the left."""
         row = "" if activity is None else strip(activity)
         if activity is not None:
-            parts = [*parts, f"GPU idle {100 * activity.idle:.1f} %", row]
+            parts = [*parts, f"GPU idle {percent(100 * activity.idle)}", row]
         most = _columns() - 1  # in the last column some terminals begin a new line
         while len(parts) > 1 and len(head + "  ".join(parts)) > most:
             parts = parts[:-1]

@@ -233,7 +233,7 @@ def _conclude_in_brief(runs: list[RecordedRun], rank: int) -> int:
     """One line, for all ranks but the first; the same exit codes."""
     from cbprof.analysis.summary import summarize
     from cbprof.formats import load
-    from cbprof.render.numbers import duration, percent
+    from cbprof.numbers import duration, percent
 
     told = []
     for run in runs:

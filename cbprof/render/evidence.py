@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from cbprof.analysis.accounting.steps import StepSource
 from cbprof.meta import Evidence
-from cbprof.render.numbers import percent
+from cbprof.numbers import percent
 
 DEVICE_PROCESS = "host process"
 """What the reference engine without a GPU calls its device. In other engines the host computes by itself."""

@@ -18,9 +18,9 @@ from cbprof.analysis.hazards.hazards import Hazards
 from cbprof.analysis.predict.predict import Prediction
 from cbprof.analysis.summary import Summary
 from cbprof.analysis.verdict.verdict import Verdict
+from cbprof.numbers import count, duration, percent, ratio
 from cbprof.render.charts.run import gap_chart, states_chart
 from cbprof.render.charts.steps import prediction_chart
-from cbprof.render.numbers import count, duration, percent, ratio
 from cbprof.render.sheet import Sheet
 from cbprof.render.tables import compare as comparison_sheets
 from cbprof.render.tables import summary_sheets

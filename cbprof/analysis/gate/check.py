@@ -11,6 +11,7 @@ from cbprof.analysis.hazards.hazards import Verdict as HazardVerdict
 from cbprof.analysis.hazards.hazards import find_hazards
 from cbprof.analysis.summary import Summary, summarize
 from cbprof.errors import UsageError
+from cbprof.numbers import percent
 from cbprof.trace import Trace
 
 LimitText = str | int | float | bool
@@ -33,15 +34,14 @@ class _Limit:
         if found is None:
             return LimitResult(name, False, f"{self.meaning} is unknown, limit {self.write(limit)}")
         passed = found >= limit if self.at_least else found <= limit
-        return LimitResult(name, passed, f"{self.meaning} is {self.write(found)}, limit {self.write(limit)}")
+        written, allowed = self.write(found), self.write(limit)
+        if written == allowed and found != limit:
+            written, allowed = f"{written} ({found:.9g})", f"{allowed} ({limit:.9g})"
+        return LimitResult(name, passed, f"{self.meaning} is {written}, limit {allowed}")
 
 
 def _ttft_p99_ns(summary: Summary) -> float | None:
     return summary.latency.ttft_p99_ns if summary.latency else None
-
-
-def _percent(value: float) -> str:
-    return f"{value:.3f} %"
 
 
 def _milliseconds(value: float) -> str:
@@ -50,9 +50,7 @@ def _milliseconds(value: float) -> str:
 
 LIMITS: Mapping[str, _Limit] = MappingProxyType(
     {
-        "max-idle": _Limit(
-            "the idle share of the GPU", lambda summary: summary.worst_idle_pct, parse_percent, _percent
-        ),
+        "max-idle": _Limit("the idle share of the GPU", lambda summary: summary.worst_idle_pct, parse_percent, percent),
         "max-gap": _Limit("the longest gap", lambda summary: summary.longest_gap_ns, parse_duration, _milliseconds),
         "max-step-p99": _Limit(
             "the 99th percentile of the time per step",

@@ -19,6 +19,7 @@ from cbprof.analysis.accounting.phases import PhaseTime
 from cbprof.analysis.accounting.states import States, StateTotals
 from cbprof.analysis.accounting.steps import StepTimes
 from cbprof.analysis.verdict.overlap import Overlap
+from cbprof.numbers import percent
 
 LITTLE_IDLE_PCT = 5
 """A device that is idle less than this, captures and queued work apart, is the bound itself."""
@@ -189,14 +190,14 @@ def _hides_little(found: Findings) -> bool:
 
 
 def _sentence(bound: Bound, found: Findings) -> str:
-    idle, cause = _percent(found.lasting_idle_pct), found.largest_cause
+    idle, cause = percent(found.lasting_idle_pct), found.largest_cause
     name = cause.in_words if cause else "nothing"
     lost = "in" if cause and cause.cause is Cause.PHASE else "for"
     wait = max(found.waits, key=lambda wait: wait.total_ns - wait.exposed_ns, default=None)
     where = f'"{wait.name}"' if wait else "a wait"
     queued = ""
     if found.lasting_idle_pct >= LITTLE_IDLE_PCT:
-        queued = f", and has work queued for all but {_percent(found.unqueued_idle_pct)}"
+        queued = f", and has work queued for all but {percent(found.unqueued_idle_pct)}"
     return {
         Bound.STARVED: f"Starved: the GPU is idle {idle} of the time, mostly because no request was there to serve.",
         Bound.LAUNCH: f"Launch-bound: the GPU is idle {idle} of the time, running dry before most of what it runs.",
@@ -210,24 +211,20 @@ def _sentence(bound: Bound, found: Findings) -> str:
     }[bound]
 
 
-def _percent(value: float) -> str:
-    """What is small but not zero does not pass for zero."""
-    return "less than 0.1 %" if 0 < value < 0.05 else f"{value:.1f} %"
-
-
 def _evidence(found: Findings) -> Iterator[str]:
     cause, lead = found.largest_cause, found.overlap.launch_lead
     if cause is not None:
-        yield f"{100 * cause.ns / max(1, found.gaps.total_ns):.1f} % of the idle time is for {cause.in_words}"
+        share = percent(100 * cause.ns / max(1, found.gaps.total_ns))
+        yield f"the GPU waited {share} of its idle time for {cause.in_words}"
     if found.overlap.efficiency_pct is not None:
-        yield f"{found.overlap.efficiency_pct:.1f} % of the host work that could be hidden is hidden"
+        yield f"{percent(found.overlap.efficiency_pct)} of the host work that could be hidden is hidden"
     if lead is not None:
-        yield f"{lead.late_pct:.1f} % of steps were launched only after the compute before them had ended"
+        yield f"{percent(lead.late_pct)} of steps were launched only after the compute before them had ended"
     if found.waits:
         blocked_pct = 100 * found.blocked_ns / found.gpu_ns
-        yield f"the host was blocked in a wait for {blocked_pct:.1f} % of the GPU's active time"
+        yield f"the host was blocked in a wait for {percent(blocked_pct)} of the GPU's active time"
     if found.one_off_idle_ns:
-        yield f"captures and warm-up cost {100 * found.one_off_idle_ns / found.window_ns:.2f} % of the time, once"
+        yield f"captures and warm-up cost {percent(100 * found.one_off_idle_ns / found.window_ns)} of the time, once"
     if found.evidence_level == "cupti":
         yield f"the GPU ran dry {found.n_ran_dry:,} times in {found.n_gpu_events:,} operations"
     else:

@@ -10,7 +10,7 @@ from cbprof.lab.finding import Finding, NamedTrace, Table
 from cbprof.lab.lab import Lab
 from cbprof.lab.measure import device_spans, host_spans, median
 from cbprof.lab.serving import serve, workload_of
-from cbprof.render.numbers import duration
+from cbprof.numbers import duration
 from cbprof.trace import Kind
 
 

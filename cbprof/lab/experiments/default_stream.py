@@ -9,7 +9,7 @@ import numpy as np
 from cbprof.lab.finding import Finding, NamedTrace, Table, needs_cuda
 from cbprof.lab.lab import Lab
 from cbprof.lab.measure import device_spans, host_spans
-from cbprof.render.numbers import duration
+from cbprof.numbers import duration
 from cbprof.trace import Kind, Trace
 
 # Work on the first stream, then work on the second that has nothing to do with it.

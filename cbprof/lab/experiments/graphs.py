@@ -8,7 +8,7 @@ from cbprof.lab.arithmetic import MULTIPLIER, SHIFT
 from cbprof.lab.finding import Figure, Finding, NamedTrace, Table, needs_cuda
 from cbprof.lab.lab import Lab
 from cbprof.lab.measure import device_spans, host_spans
-from cbprof.render.numbers import duration, percent, ratio
+from cbprof.numbers import duration, percent, ratio
 from cbprof.trace import Kind, Trace
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from cbprof.lab.finding import Chart, Finding, NamedTrace, Series, Table
 from cbprof.lab.lab import Lab
 from cbprof.lab.measure import device_spans, period_ns
 from cbprof.lab.serving import serve, workload_of
-from cbprof.render.numbers import percent, ratio
+from cbprof.numbers import percent, ratio
 from cbprof.trace import Kind, Trace
 
 EXTRA = (0.0, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0)

@@ -6,7 +6,7 @@ from cbprof.engine.slots import block, mark
 from cbprof.lab.finding import Finding, NamedTrace, Table
 from cbprof.lab.lab import Lab
 from cbprof.lab.measure import device_spans, hazards_found, host_spans, median
-from cbprof.render.numbers import duration, percent
+from cbprof.numbers import duration, percent
 from cbprof.trace import Kind
 
 BATCHES = 10

@@ -8,7 +8,7 @@ from cbprof.engine.slots import block, mark, order
 from cbprof.lab.finding import Finding, NamedTrace, Table
 from cbprof.lab.lab import BareSlot, Batch, Lab
 from cbprof.lab.measure import hazards_found
-from cbprof.render.numbers import percent
+from cbprof.numbers import percent
 from cbprof.trace import Trace
 
 BATCHES = 10

@@ -10,7 +10,7 @@ from cbprof.engine.devices.base import Streams
 from cbprof.lab.finding import Finding, NamedTrace, Table
 from cbprof.lab.lab import Lab
 from cbprof.lab.measure import Spans, device_spans, host_spans, median
-from cbprof.render.numbers import duration, ratio
+from cbprof.numbers import duration, ratio
 from cbprof.trace import NONE, Int64, Kind, Trace
 
 ROUNDS = 8

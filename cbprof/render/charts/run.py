@@ -17,8 +17,8 @@ from cbprof.analysis.accounting.intervals import sum_by
 from cbprof.analysis.accounting.segments import over_context
 from cbprof.analysis.device import DeviceSummary
 from cbprof.analysis.summary import Summary, summarize
+from cbprof.numbers import duration, percent
 from cbprof.render.charts.style import ROW_HEIGHT, area_of, as_text, bar_of, empty, figure, seconds
-from cbprof.render.numbers import duration, percent
 from cbprof.render.phase_colors import phase_colors
 from cbprof.render.picture.coverage import coverage
 from cbprof.render.picture.scene import Scene, scene

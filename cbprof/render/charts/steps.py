@@ -13,8 +13,8 @@ from cbprof.analysis.accounting.intervals import sum_by
 from cbprof.analysis.accounting.steps import StepTimes
 from cbprof.analysis.predict.predict import Prediction
 from cbprof.analysis.summary import summarize
+from cbprof.numbers import duration, percent, ratio
 from cbprof.render.charts.style import LINES, as_text, empty, figure, milliseconds
-from cbprof.render.numbers import duration, percent, ratio
 from cbprof.render.phase_colors import phase_colors
 from cbprof.render.picture.coverage import bin_edges
 from cbprof.trace import Int64, Trace

@@ -15,8 +15,7 @@ from rich.style import Style
 from rich.text import Text
 
 from cbprof.analysis.ranks.report import RanksReport
-from cbprof.render.axis import ticks
-from cbprof.render.numbers import percent
+from cbprof.numbers import percent, ticks
 from cbprof.render.theme import STATES
 
 Cells = npt.NDArray[np.float32]

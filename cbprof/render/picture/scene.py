@@ -12,8 +12,8 @@ from cbprof.analysis.accounting.idle import idle_ns, idle_pct, most_idle
 from cbprof.analysis.accounting.states import Activity, States, StateTotals, TracedStates, states, traced
 from cbprof.analysis.accounting.window import Window, default_mode, device_windows, hull
 from cbprof.analysis.profiles.device_work import untraced
+from cbprof.numbers import duration, percent
 from cbprof.render.evidence import in_a_sentence
-from cbprof.render.numbers import UNKNOWN, duration
 from cbprof.trace import NONE, Int64, Kind, Trace
 
 STEPS_AT_FIRST = 4
@@ -47,7 +47,7 @@ class Scene:
             return f"No GPU activity recorded in {length}"
         name = "GPU {device}" if len(self.devices) > 1 else "GPU"
         idle = ", ".join(
-            f"{name.format(device=each.device)} idle {_share(share)}"
+            f"{name.format(device=each.device)} idle {percent(share)}"
             for each, share in zip(self.devices, self.idle_pct, strict=True)
         )
         return f"{idle} of {length}"
@@ -132,10 +132,6 @@ def _all_of(trace: Trace) -> Window:
     """All that the host did, where no device has a span."""
     start = int(trace.start_ns.min(initial=np.iinfo(np.int64).max)) if len(trace) else 0
     return Window(start, max(start + 1, int(trace.end_ns.max())) if len(trace) else 0)
-
-
-def _share(idle_pct: float | None) -> str:
-    return UNKNOWN if idle_pct is None else f"{idle_pct:.{1 if idle_pct >= 1 else 2}f} %"
 
 
 def lane_order(trace: Trace) -> list[int]:

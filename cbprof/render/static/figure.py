@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cbprof.errors import CbprofError, UsageError
-from cbprof.render.numbers import duration
+from cbprof.numbers import duration
 from cbprof.render.panel import plain
 from cbprof.render.picture.lanes import lanes_between
 from cbprof.render.picture.scene import Scene, scene

@@ -9,8 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cbprof.analysis.accounting.states import States, TracedStates
-from cbprof.render.axis import tick_step, ticks
-from cbprof.render.numbers import count, duration
+from cbprof.numbers import count, duration, tick_step, ticks
 from cbprof.render.panel import plain
 from cbprof.render.phase_colors import phase_colors
 from cbprof.render.picture.coverage import coverage

@@ -10,7 +10,7 @@ from rich.text import Text
 from cbprof.analysis.gate.compare import CONFIDENCE_PCT, Comparison, Ratio
 from cbprof.analysis.gate.limits import LimitResult
 from cbprof.analysis.summary import Summary
-from cbprof.render.numbers import UNKNOWN, count, duration, percent, rate, ratio
+from cbprof.numbers import UNKNOWN, count, duration, percent, rate, ratio
 from cbprof.render.panel import framed, plain
 from cbprof.render.sheet import Sheet
 from cbprof.render.tables.summary import comparison_table

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from cbprof.analysis.hazards.clock_errors import ErrorBound
 from cbprof.analysis.hazards.hazards import Hazards, RuleResult, Verdict
-from cbprof.render.numbers import count, duration
+from cbprof.numbers import count, duration
 from cbprof.render.panel import HEADER, LABEL, framed, plain
 from cbprof.render.theme import STATES
 

@@ -12,8 +12,8 @@ from rich.text import Text
 from cbprof.analysis.predict.predict import Prediction
 from cbprof.analysis.predict.whatif import WhatIf
 from cbprof.analysis.summary import Summary
+from cbprof.numbers import count, duration, percent, rate, ratio
 from cbprof.render.evidence import in_short
-from cbprof.render.numbers import count, duration, percent, rate, ratio
 from cbprof.render.panel import HEADER, LABEL, framed, plain
 from cbprof.render.sheet import Sheet
 from cbprof.render.tables.statebar import StateBar, StateLegend

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from cbprof.analysis.ranks.report import Job, RanksReport
-from cbprof.render.numbers import count, duration, percent, ratio
+from cbprof.numbers import count, duration, percent, ratio
 from cbprof.render.sheet import Sheet
 from cbprof.render.whole_file import write_whole
 from cbprof.render.words.ranks import A_UNIT, in_words, job_name, reasons, whose

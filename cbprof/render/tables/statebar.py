@@ -12,7 +12,7 @@ from rich.style import Style
 from rich.text import Text
 
 from cbprof.analysis.accounting.states import TracedStates
-from cbprof.render.numbers import UNKNOWN, short_percent
+from cbprof.numbers import UNKNOWN, percent
 from cbprof.render.theme import STATES
 
 
@@ -84,12 +84,12 @@ def shares_of(found: TracedStates) -> list[str]:
     if found.states is None:
         return [UNKNOWN] * len(STATES)
     window = max(1, sum(found.states) + found.untraced_ns)
-    return [short_percent(100 * ns / window) for ns in found.states]
+    return [percent(100 * ns / window) for ns in found.states]
 
 
 def untraced_share(found: TracedStates) -> str:
     """That of the time of which no record says what the host did, where the states are known."""
-    return short_percent(100 * found.untraced_ns / max(1, sum(found.states or ()) + found.untraced_ns))
+    return percent(100 * found.untraced_ns / max(1, sum(found.states or ()) + found.untraced_ns))
 
 
 def cells_of(totals: Sequence[int], width: int) -> list[int]:

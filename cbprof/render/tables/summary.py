@@ -12,7 +12,7 @@ from rich.text import Text
 from cbprof.analysis.accounting.blame import Blame
 from cbprof.analysis.device import DeviceSummary
 from cbprof.analysis.summary import Summary
-from cbprof.render.numbers import UNKNOWN, count, duration, percent, rate, ratio
+from cbprof.numbers import UNKNOWN, count, duration, percent, rate, ratio
 from cbprof.render.panel import HEADER, LABEL, closing_lines, framed, plain
 from cbprof.render.tables.statebar import StateBar, StateLabel, StateLegend, shares_of
 from cbprof.render.theme import STATES

@@ -10,8 +10,8 @@ from cbprof.analysis.device import DeviceSummary
 from cbprof.analysis.summary import Summary
 from cbprof.analysis.verdict.latency import Latency
 from cbprof.analysis.verdict.verdict import SHORTENED_BY, Verdict
+from cbprof.numbers import UNKNOWN, count, duration, percent, rate, ratio
 from cbprof.render.evidence import step_source_in_short
-from cbprof.render.numbers import UNKNOWN, count, duration, percent, rate, ratio
 from cbprof.render.sheet import Sheet
 from cbprof.render.tables.summary import causes_in_words
 from cbprof.trace import NONE

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
-from cbprof.render.numbers import duration
+from cbprof.numbers import duration
 from cbprof.render.panel import HEADER, LABEL, plain
 from cbprof.render.picture.scene import Scene, scene
 from cbprof.render.tables.statebar import StateLegend

@@ -12,7 +12,7 @@ from rich.segment import Segment
 from rich.style import Style
 
 from cbprof.analysis.accounting.states import States
-from cbprof.render.numbers import duration
+from cbprof.numbers import duration
 from cbprof.render.panel import plain
 from cbprof.render.phase_colors import phase_colors
 from cbprof.render.picture.coverage import coverage

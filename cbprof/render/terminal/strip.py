@@ -17,7 +17,7 @@ from rich.segment import Segment
 from rich.style import Style
 
 from cbprof.analysis.accounting.states import States
-from cbprof.render.axis import ticks
+from cbprof.numbers import ticks
 from cbprof.render.picture.coverage import coverage
 from cbprof.render.picture.levels import stacked_levels
 from cbprof.render.tables.statebar import pattern

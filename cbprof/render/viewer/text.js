@@ -22,14 +22,13 @@ export function durationText(ns) {
   return `${value.toFixed(digits)} ${unit}`;
 }
 
-/** A share of a whole; what is almost nothing or almost all does not pass for it. */
+/** A share of a whole, by the rule of cbprof/numbers.py: what is almost nothing or almost all does not pass for it. */
 export function shareText(share) {
   if (share === null) return "–";
   const percent = 100 * share;
-  if (percent === 0 || percent === 100) return `${percent} %`;
-  if (percent < 0.005) return "< 0.01 %";
-  if (percent >= 99.995) return "> 99.99 %";
-  return `${percent.toFixed(percent < 1 || percent > 99 ? 2 : 1)} %`;
+  if (percent > 0 && percent < 0.005) return "<0.01 %";
+  if (percent >= 99.995 && percent < 100) return ">99.99 %";
+  return `${percent.toFixed(2)} %`;
 }
 
 export function countText(count) {

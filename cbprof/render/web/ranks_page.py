@@ -8,8 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from cbprof.analysis.ranks.report import RanksReport
-from cbprof.render.axis import ticks
-from cbprof.render.numbers import percent
+from cbprof.numbers import percent, ticks
 from cbprof.render.panel import plain
 from cbprof.render.picture.ranks_heat import RAMP, Cells, heat_png, lines, most_idle_pct
 from cbprof.render.sheet import Sheet

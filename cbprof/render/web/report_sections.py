@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from cbprof.analysis.gate.compare import compare
 from cbprof.meta import Meta
+from cbprof.numbers import count, duration
 from cbprof.render.charts.run import gap_chart, idle_chart, states_chart
 from cbprof.render.charts.steps import prediction_chart, steps_chart
 from cbprof.render.notebook import ComparisonView, HazardsView, PredictionView
-from cbprof.render.numbers import count, duration
 from cbprof.render.panel import plain
 from cbprof.render.sheet import Sheet
 from cbprof.render.tables.summary_sheets import causes, details, gap_lengths, key_figures

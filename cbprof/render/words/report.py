@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from cbprof.analysis.accounting.blame import Cause
-from cbprof.render.numbers import count, duration, ratio
+from cbprof.numbers import count, duration, percent, ratio
 from cbprof.render.panel import plain
 from cbprof.render.words.findings import Reported
 
@@ -38,7 +38,7 @@ def _sentence(run: Reported) -> str:
     if largest is not None:
         words = plain(largest.in_words)
         cause = f'"{words}"' if largest.cause is Cause.PHASE else words
-        parts.append(f"{100 * largest.ns / device.gaps.total_ns:.0f} % of that for {cause}")
+        parts.append(f"{percent(100 * largest.ns / device.gaps.total_ns)} of that for {cause}")
     if run.prediction is not None:
         parts.append(f"async would take {duration(run.prediction.predicted_wall_ns)}")
     return "; ".join(parts) + "."
