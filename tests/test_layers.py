@@ -160,6 +160,26 @@ def test_there_are_no_import_cycles() -> None:
         pytest.fail(f"import cycle: {' -> '.join(error.args[1])}")
 
 
+@pytest.mark.parametrize("room", ["engine", "record", "formats", "analysis", "render", "fleet", "lab"])
+def test_the_folders_of_a_room_do_not_import_each_other_in_circles(room: str) -> None:
+    """A folder counts as one; a file right in the room stands for itself."""
+    graph: dict[str, set[str]] = {}
+    for path in FILES:
+        name = name_of(path)
+        if room_of(name) == room and name != f"cbprof.{room}":
+            wanted = {inner_room(module) for module in imports(path, top_only=False) if room_of(module) == room}
+            graph.setdefault(inner_room(name), set()).update(wanted - {inner_room(name), f"cbprof.{room}"})
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail(f"folders in a circle: {' -> '.join(error.args[1])}")
+
+
+def inner_room(module: str) -> str:
+    """``cbprof.analysis.accounting`` of ``cbprof.analysis.accounting.gaps``."""
+    return ".".join(module.split(".")[:3])
+
+
 @pytest.mark.parametrize("path", FILES, ids=name_of)
 def test_files_stay_short_enough_to_read(path: Path) -> None:
     assert path.name != "utils.py"
