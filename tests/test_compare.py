@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from oracle import COMPUTE, ENGINE, NO_DEADLINE, Row, trace_of, traces
 from typer.testing import CliRunner
 
-from cbprof.analysis.gate.compare import Ratio, block_edges, compare, ratio_of_sums
-from cbprof.analysis.gate.fail_if import FailIf
+from cbprof.analysis.gate.compare import FailIf, Ratio, block_edges, compare, ratio_of_sums
 from cbprof.cli.main import app
 from cbprof.errors import UsageError
 from cbprof.formats import load, save

@@ -21,9 +21,8 @@ from cbprof.analysis.accounting.window import Window
 from cbprof.formats import load
 from cbprof.numbers import ticks
 from cbprof.render.picture.coverage import coverage
-from cbprof.render.picture.levels import MOST_OWED, stacked_levels
 from cbprof.render.terminal.pictures import run_strips, terminal_plot
-from cbprof.render.terminal.strip import GUTTER
+from cbprof.render.terminal.strip import GUTTER, MOST_OWED, stacked_levels
 from cbprof.render.theme import STATES
 from cbprof.trace import Trace, TraceBuilder
 

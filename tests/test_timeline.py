@@ -15,11 +15,10 @@ from timeline_samples import HOSTILE_NAMES, hostile_trace, long_trace, steady_tr
 from trace_samples import traces
 
 from cbprof.errors import CbprofError, DataError
-from cbprof.render.phase_colors import phase_colors
 from cbprof.render.picture.scene import StepBounds, first_view
-from cbprof.render.theme import STATES
-from cbprof.render.web.columns import LARGEST, PackedColumn, pack
+from cbprof.render.theme import STATES, phase_colors
 from cbprof.render.web.timeline import timeline_html, write_timeline
+from cbprof.render.web.viewer_coarse import LARGEST, PackedColumn, pack
 from cbprof.trace import Kind, Lane, Trace, TraceBuilder
 
 

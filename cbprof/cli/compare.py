@@ -41,8 +41,8 @@ def compare(
 
         cbprof compare before.json after.json --fail-if slower:2% --fail-if idle:1pp --format md
     """
+    from cbprof.analysis.gate.compare import FailIf
     from cbprof.analysis.gate.compare import compare as compare_traces
-    from cbprof.analysis.gate.fail_if import FailIf
 
     if json:
         refuse_with(context, "--json", "layout")

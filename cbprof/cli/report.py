@@ -125,7 +125,7 @@ def report(
 
         typer.echo(as_markdown(summary, str(trace), full=full))
     else:
-        from cbprof.render.tables.report import print_report
+        from cbprof.render.tables.summary_sheets import print_report
 
         print_report(summary, str(trace), full=full)
 

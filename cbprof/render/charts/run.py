@@ -19,10 +19,9 @@ from cbprof.analysis.device import DeviceSummary
 from cbprof.analysis.summary import Summary, summarize
 from cbprof.numbers import duration, percent
 from cbprof.render.charts.style import ROW_HEIGHT, area_of, as_text, bar_of, empty, figure, seconds
-from cbprof.render.phase_colors import phase_colors
 from cbprof.render.picture.coverage import coverage
 from cbprof.render.picture.scene import Scene, scene
-from cbprof.render.theme import STATES
+from cbprof.render.theme import STATES, phase_colors
 from cbprof.trace import Int64, Trace
 
 if TYPE_CHECKING:

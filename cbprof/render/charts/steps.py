@@ -15,8 +15,8 @@ from cbprof.analysis.predict.predict import Prediction
 from cbprof.analysis.summary import summarize
 from cbprof.numbers import duration, percent, ratio
 from cbprof.render.charts.style import LINES, as_text, empty, figure, milliseconds
-from cbprof.render.phase_colors import phase_colors
 from cbprof.render.picture.coverage import bin_edges
+from cbprof.render.theme import phase_colors
 from cbprof.trace import Int64, Trace
 
 if TYPE_CHECKING:

@@ -11,14 +11,13 @@ import numpy.typing as npt
 from cbprof.analysis.accounting.states import States, TracedStates
 from cbprof.numbers import count, duration, tick_step, ticks
 from cbprof.render.panel import plain
-from cbprof.render.phase_colors import phase_colors
 from cbprof.render.picture.coverage import coverage
 from cbprof.render.picture.lanes import LaneView
 from cbprof.render.picture.scene import Scene
 from cbprof.render.picture.step_raster import StepRaster
 from cbprof.render.static.page import INK, MUTED, NORMAL, SMALL, Panel, fitting, gutter_name, text_width
 from cbprof.render.tables.statebar import shares_of, untraced_share
-from cbprof.render.theme import STATES, text_on
+from cbprof.render.theme import STATES, phase_colors, text_on
 from cbprof.trace import NONE, Kind
 
 if TYPE_CHECKING:

@@ -14,13 +14,12 @@ from rich.style import Style
 from cbprof.analysis.accounting.states import States
 from cbprof.numbers import duration
 from cbprof.render.panel import plain
-from cbprof.render.phase_colors import phase_colors
 from cbprof.render.picture.coverage import coverage
 from cbprof.render.picture.lanes import LaneView, lanes_between
 from cbprof.render.picture.scene import Scene
 from cbprof.render.tables.statebar import pattern
 from cbprof.render.terminal.strip import HATCH, full_cell, gutter_lines, has_blocks, merged, plot_width
-from cbprof.render.theme import STATES, text_on
+from cbprof.render.theme import STATES, phase_colors, text_on
 from cbprof.trace import NONE, Int64, Kind
 
 LEFT_BLOCKS = " ▏▎▍▌▋▊▉█"

@@ -17,8 +17,7 @@ from cbprof.render.web.page import as_html, data_element, page, timeline_content
 from cbprof.render.web.report_sections import sections
 from cbprof.render.web.viewer_coarse import MOST_SPANS
 from cbprof.render.whole_file import write_whole
-from cbprof.render.words.findings import Reported, reported
-from cbprof.render.words.report import gist, notes, subtitle
+from cbprof.render.words.report import Reported, gist, notes, reported, subtitle
 from cbprof.trace import Trace
 
 MOST_BYTES = 3_000_000

@@ -17,7 +17,7 @@ from cbprof.render.panel import plain
 from cbprof.render.sheet import Sheet
 from cbprof.render.tables.summary_sheets import causes, details, gap_lengths, key_figures
 from cbprof.render.web.page import as_html
-from cbprof.render.words.findings import Reported
+from cbprof.render.words.report import Reported
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

@@ -12,11 +12,9 @@ from cbprof.analysis.accounting.gaps import find_gaps
 from cbprof.analysis.accounting.intervals import Intervals, sum_by
 from cbprof.analysis.accounting.states import States
 from cbprof.analysis.accounting.window import Window
-from cbprof.render.phase_colors import phase_colors
 from cbprof.render.picture.scene import Scene, StepBounds, lane_order
-from cbprof.render.theme import STATES
-from cbprof.render.web.columns import PackedColumn, pack
-from cbprof.render.web.viewer_coarse import MOST_SPANS, Stretches, coarse_document, stretches
+from cbprof.render.theme import STATES, phase_colors
+from cbprof.render.web.viewer_coarse import MOST_SPANS, PackedColumn, Stretches, coarse_document, pack, stretches
 from cbprof.trace import BATCH_PHASES, NONE, Int64, Kind, Trace
 
 MOST_CAUSES = 7  # that have a colour of their own

@@ -3,12 +3,55 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
 
 from cbprof.analysis.accounting.blame import Cause
+from cbprof.analysis.hazards.hazards import Hazards, find_hazards
+from cbprof.analysis.predict.predict import Prediction, predict
+from cbprof.analysis.summary import Summary, summarize
+from cbprof.errors import CbprofError
 from cbprof.numbers import count, duration, percent, ratio
 from cbprof.render.panel import plain
-from cbprof.render.words.findings import Reported
+from cbprof.render.picture.scene import Scene, scene
+from cbprof.trace import Trace
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reported:
+    """``name``: of the file. ``prediction``: the async order, None where the run is async already or cannot tell.
+
+    ``hazards``: None where the trace has nothing that could be out of order.
+    """
+
+    name: str
+    scene: Scene
+    summary: Summary
+    prediction: Prediction | None
+    hazards: Hazards | None
+
+    @property
+    def trace(self) -> Trace:
+        return self.scene.trace
+
+    @property
+    def label(self) -> str:
+        """What to call the run where there are several."""
+        return plain(self.trace.mode or self.name)
+
+
+def reported(trace: Trace, name: str) -> Reported:
+    """Analyse a trace for a report."""
+    prediction, hazards = None, None
+    if trace.devices and not trace.is_profile:
+        if trace.mode != "async" and trace.evidence != "predicted":
+            with suppress(CbprofError):  # spans that do not say which step they belong to, for example
+                prediction = predict(trace)
+        with suppress(CbprofError):
+            hazards = find_hazards(trace)
+    return Reported(plain(Path(name).name), scene(trace), summarize(trace), prediction, hazards)
 
 
 class Note(NamedTuple):
@@ -19,7 +62,7 @@ class Note(NamedTuple):
 
 
 def gist(runs: Sequence[Reported]) -> list[str]:
-    """A sentence a run, such as ``The GPU waited 24.3 % of 450.0 s``; of two also how much faster the second is."""
+    """A sentence a run, such as ``The GPU waited 24.34 % of 450.0 s``; of two also how much faster the second is."""
     if len(runs) == 1:
         return [_sentence(runs[0])]
     sentences = [f"{run.label}: {_sentence(run)}" for run in runs]
@@ -33,7 +76,7 @@ def _sentence(run: Reported) -> str:
     if device is None or device.idle_ns is None:
         return "How long the GPU waited is unknown: no activity of it was recorded."
     idle = device.idle_pct or 0.0
-    parts = [f"The GPU waited {idle:.{1 if idle >= 1 else 2}f} % of {duration(device.window.length_ns)}"]
+    parts = [f"The GPU waited {percent(idle)} of {duration(device.window.length_ns)}"]
     largest = next(iter(device.blame.totals()), None)
     if largest is not None:
         words = plain(largest.in_words)
