@@ -58,7 +58,7 @@ def test_limits_that_are_broken() -> None:
         "min-tokens-per-s": False,
     }
     (_, idle) = check(trace(), Limits.parse({"max-idle": "1%"}, "option"))
-    assert str(idle) == "FAIL max-idle: the idle share of the GPU is 20.000 %, limit 1.000 %"
+    assert str(idle) == "FAIL max-idle: the idle share of the GPU is 20.00 %, limit 1.00 %"
 
 
 def test_what_is_unknown_fails() -> None:

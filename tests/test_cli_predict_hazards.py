@@ -57,7 +57,7 @@ def test_a_prediction(folder: Path) -> None:
 │                                                                              │
 │ measured         ▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▚▚▚▚▚▚▚▚▚▚▚▚▚▚▚▚▚▚▚▚▚▚▚▚▚·· │
 │ predicted async  ███████████████████▓▓▓▓▓▓▓▓▓▓▓▓▓▚▚▚▚▚▚▚                     │
-│ █ overlap 49.5 %  ▓ GPU only 33.0 %  ▚ CPU only 16.5 %  · neither 1.0 %      │
+│ █ overlap 49.48 %  ▓ GPU only 32.99 %  ▚ CPU only 16.49 %  · neither 1.03 %  │
 │                                                                              │
 │ the GPU would still wait for                       per step  in all  of idle │
 │ schedule                                               2 ns    8 ns  47.06 % │
@@ -150,7 +150,7 @@ def test_a_run_without_hazards(folder: Path) -> None:
 def test_a_hazard_ends_with_exit_code_1(folder: Path) -> None:
     """An async loop that never waits for its H2D, although none was late."""
     trace = trace_of_run([Costs()] * 4, 2)
-    edges = [edge for edge in trace.meta.edges if edge["event"] != "inputs_ready"]
+    edges = [edge.to_json() for edge in trace.meta.edges if edge.event != "inputs_ready"]
     save(trace_of_run([Costs()] * 4, 2, edges=edges), folder / "race.json")
     done = cbprof("hazards", "race.json", cwd=folder)
     assert done.returncode == 1

@@ -51,7 +51,7 @@ def test_unknown_stays_unknown_everywhere() -> None:
     assert seen.title == "GPU idle unknown of 100 ns"
     assert seen.traced == (None, 0)
     assert "GPU idle unknown of 100 ns" in shown(terminal_plot([trace]))
-    assert "100.0 %" not in shown(terminal_plot([trace]))
+    assert "100.00 %" not in shown(terminal_plot([trace]))
     assert run_document(seen)["title"] == "GPU idle unknown of 100 ns"
     assert "GPU idle unknown" in run_chart(trace).layout.annotations[0].text
     assert not idle_chart(trace).data
@@ -72,7 +72,7 @@ def test_a_picture_gives_each_device_the_share_of_its_own_window(tmp_path: Path)
     """In a profiler's trace each device has its own window; the picture's, which holds them all, is no divisor."""
     found = load(kineto.write(tmp_path, kineto.kernel(0, 25), kineto.kernel(75, 25), kineto.kernel(100, 100, device=1)))
     assert [device.idle_pct for device in summarize(found).devices] == [50, 0]
-    assert scene(found).title == "GPU 0 idle 50.0 %, GPU 1 idle 0.00 % of 200.0 us"
+    assert scene(found).title == "GPU 0 idle 50.00 %, GPU 1 idle 0.00 % of 200.0 us"
     assert scene(found).most_idle.device == 0
 
 

@@ -81,7 +81,7 @@ def test_the_line_shows_the_busiest_process_and_leaves_nothing(capsys: pytest.Ca
         line.processes(41, [Status(41), busy._replace(tokens=150, at_s=10.5)])
         shown = capsys.readouterr().err
         assert "cbprof: 100 tokens/s" in shown
-    assert "GPU idle 0.0 %" in shown
+    assert "GPU idle 0.00 %" in shown
     line.processes(41, [Status(41)])
     assert "kill -USR2 41 switches on" in capsys.readouterr().err
     line.clear()
@@ -95,15 +95,15 @@ def test_the_line_of_a_run(capsys: pytest.CaptureFixture[str]) -> None:
     line.run("sync", 0, 400, None, 10.0)
     line.run("sync", 100, 400, Activity((0.5,) * CELLS), 12.0)
     shown = re.sub(r"\x1b\[[\d;]*[mK]", "", capsys.readouterr().err)
-    assert shown == f"\rsync   0%\r\rsync  25%  50 tokens/s  GPU idle 50.0 %  {'▄' * CELLS}\r"
+    assert shown == f"\rsync   0%\r\rsync  25%  50 tokens/s  GPU idle 50.00 %  {'▄' * CELLS}\r"
 
 
 @pytest.mark.parametrize(
     ("columns", "shown"),
     [
-        (80, f"sync  25%  50 tokens/s  GPU idle 50.0 %  {'▄' * CELLS}"),
-        (62, f"sync  25%  50 tokens/s  GPU idle 50.0 %  {'▄' * CELLS}"),
-        (61, "sync  25%  50 tokens/s  GPU idle 50.0 %"),
+        (80, f"sync  25%  50 tokens/s  GPU idle 50.00 %  {'▄' * CELLS}"),
+        (63, f"sync  25%  50 tokens/s  GPU idle 50.00 %  {'▄' * CELLS}"),
+        (62, "sync  25%  50 tokens/s  GPU idle 50.00 %"),
         (39, "sync  25%  50 tokens/s"),
         (20, "sync  25%"),
         (6, "sync "),

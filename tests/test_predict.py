@@ -312,7 +312,7 @@ def test_the_predicted_trace_is_a_trace_like_any_other(tmp_path: Path) -> None:
         "wall_ns": 124,
         "what_if": {"slots": 2, "gpu_speed": 2, "scale": {}},
     }
-    assert "edges" not in trace.meta
+    assert not trace.meta.edges
     assert sorted(set(trace.slot[trace.on_device].tolist())) == [0, 1]
     assert {trace.name_of(row) for row in range(len(trace))} == {
         "schedule", "prepare", "h2d", "launch", "fetch", "wait", "update", "compute", "d2h",

@@ -165,7 +165,7 @@ def test_host_time_without_a_record_is_in_no_state(tmp_path: Path) -> None:
     little = (*launch, host(10, 400, "work"), kernel(990, 10))
     unknown = dict.fromkeys(("overlap", "gpu_only", "cpu_only", "neither"))
     assert device(tmp_path, *little)["states_ns"] == unknown | {"untraced": 590_000}
-    assert any("59 % of the time no record" in warning for warning in summary(tmp_path, *little).warnings)
+    assert any("59.00 % of the time no record" in warning for warning in summary(tmp_path, *little).warnings)
 
 
 def test_the_frame_of_a_step_says_nothing_about_the_host(tmp_path: Path) -> None:

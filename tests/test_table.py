@@ -59,7 +59,7 @@ def test_a_sync_run() -> None:
 │ time per step  8.000 ms  longest gap  2.000 ms, before step 0                │
 │                                                                              │
 │ ▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▚▚▚▚▚▚▚▚▚▚▚▚▚▚▚▚▚▚▚ │
-│ █ overlap 0.0 %  ▓ GPU only 75.0 %  ▚ CPU only 25.0 %  · neither 0.0 %       │
+│ █ overlap 0.00 %  ▓ GPU only 75.00 %  ▚ CPU only 25.00 %  · neither 0.00 %   │
 │                                                                              │
 │ the GPU waited for                      per step        in all       of idle │
 │ schedule                                1.500 ms      6.000 ms       75.00 % │
@@ -87,10 +87,10 @@ def test_sync_and_async_side_by_side() -> None:
 │                                                                              │
 │ sync   ▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▚▚▚▚▚▚▚▚▚▚▚▚▚▚▚▚▚ │
 │ async  █████████████▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▚▚▚▚              │
-│ █ overlap                                  0.0 %        23.1 %               │
-│ ▓ GPU only                                75.0 %        69.2 %               │
-│ ▚ CPU only                                25.0 %         7.7 %               │
-│ · neither                                  0.0 %         0.0 %               │
+│ █ overlap                                 0.00 %       23.08 %               │
+│ ▓ GPU only                               75.00 %       69.23 %               │
+│ ▚ CPU only                               25.00 %        7.69 %               │
+│ · neither                                 0.00 %        0.00 %               │
 │                                                                              │
 │ the GPU waited for, per step                sync         async  async / sync │
 │ schedule                                1.500 ms      375.0 us        0.250x │

@@ -111,7 +111,7 @@ def test_real_runs_are_as_green_as_they_were_measured(name: str, idle: float) ->
 
 def test_a_few_steps_are_shown_with_their_names() -> None:
     picture = shown(terminal_plot([steady_trace(100)]), width=100).splitlines()
-    assert picture[0] == "GPU idle 31.0 % of 999.5 ms"
+    assert picture[0] == "GPU idle 30.97 % of 999.5 ms"
     assert picture[1] == "sync · a test"
     (title,) = (line for line in picture if line.startswith("steps"))
     assert re.fullmatch(r"steps \d+ to \d+  4\d\.\d+ ms", title)

@@ -53,7 +53,7 @@ def test_the_page_holds_every_span_and_state_to_the_nanosecond() -> None:
     trace = steady_trace(steps=5)
     page = timeline_html(trace)
     [run] = document(page)["runs"]
-    assert "<title>GPU idle 30.3 % of 49.50 ms</title>" in page
+    assert "<title>GPU idle 30.30 % of 49.50 ms</title>" in page
     assert (run["length"], run["subtitle"]) == (49_500_000, "sync · a test")
     assert [(lane["name"], lane["count"]) for lane in run["lanes"]] == [
         ("engine", 20),
@@ -141,7 +141,7 @@ def test_any_trace_gives_a_page_or_one_clear_line(trace: Trace) -> None:
         ([(0, Kind.GPU_COMPUTE, 5, 1000)], "GPU idle 0.00 % of 1.000 us"),
         (
             [(0, Kind.GPU_COMPUTE, 0, 500), (1, Kind.GPU_COMPUTE, 0, 1000)],
-            "GPU 0 idle 50.0 %, GPU 1 idle 0.00 % of 1.000 us",
+            "GPU 0 idle 50.00 %, GPU 1 idle 0.00 % of 1.000 us",
         ),
     ],
 )

@@ -270,7 +270,7 @@ def test_a_phone_shows_all_of_it_without_scrolling_sideways(show: Open) -> None:
 
 def test_two_runs_share_one_axis(show: Open) -> None:
     page = show(steady_trace(100), steady_trace(50))
-    assert page.locator("h2").all_inner_texts() == ["GPU idle 31.0 % of 999.5 ms", "GPU idle 30.9 % of 499.5 ms"]
+    assert page.locator("h2").all_inner_texts() == ["GPU idle 31.00 % of 999.5 ms", "GPU idle 30.90 % of 499.5 ms"]
     page.evaluate("cbprof.setView(0, 1e15)")
     assert page.evaluate("cbprof.view().end") == 999.5 * MS
     assert page.evaluate("cbprof.shares(1).gpu_only") == pytest.approx(50 * 6.7 / 499.5)
@@ -279,7 +279,7 @@ def test_two_runs_share_one_axis(show: Open) -> None:
 
 def test_each_device_has_a_lane(show: Open) -> None:
     page = show(two_device_trace())
-    assert page.locator("h2").inner_text() == "GPU 0 idle 50.0 %, GPU 1 idle 0.00 % of 40.00 ms"
+    assert page.locator("h2").inner_text() == "GPU 0 idle 50.00 %, GPU 1 idle 0.00 % of 40.00 ms"
     assert page.locator(".shares tbody th").all_inner_texts()[::2] == ["GPU 0, this view", "GPU 1, this view"]
     assert green(page, "overview") == pytest.approx(50, abs=0.3)
     assert page.evaluate("cbprof.shares(0, 1).overlap") == 1
@@ -404,7 +404,7 @@ INSTANT = [(0, Kind.GPU_COMPUTE, "compute", 5, 0, 0)]
         ([], "Empty trace: no spans"),
         (ONE, "GPU idle 0.00 % of 5.000 ms"),
         (HOST_ONLY, "No GPU activity recorded in 2.000 ms"),
-        (ONE_STEP, "GPU idle 25.0 % of 4.000 ms"),
+        (ONE_STEP, "GPU idle 25.00 % of 4.000 ms"),
         (INSTANT, "GPU idle unknown of 1 ns"),
     ],
 )

@@ -50,9 +50,9 @@ def test_little_untraced_time_is_a_share_of_its_own_everywhere(tmp_path: Path) -
     found = trace(tmp_path, 970)
     assert states_of(found) == dict(zip(STATES, (500_000, 0, 470_000, 0), strict=True)) | {"untraced": 30_000}
     for text in (shown(summary_table(summarize(found))), shown(terminal_plot([found]))):
-        for said in ("overlap 50.0 %", "GPU only 0.0 %", "CPU only 47.0 %", "neither 0.0 %", "untraced 3.0 %"):
+        for said in ("overlap 50.00 %", "GPU only 0.00 %", "CPU only 47.00 %", "neither 0.00 %", "untraced 3.00 %"):
             assert said in text
-    assert [text for _, text in legend_lines(scene(found).traced, 7.0)[0]][-1] == "untraced 3.0 %"
+    assert [text for _, text in legend_lines(scene(found).traced, 7.0)[0]][-1] == "untraced 3.00 %"
     assert [bar.x[0] for bar in states_chart({"run": summarize(found)}).data] == [50, 0, 47, 0]
 
 
@@ -72,11 +72,11 @@ def test_the_states_are_unknown_everywhere_where_much_is_untraced(tmp_path: Path
 
 @IN_A_BROWSER[0]
 @IN_A_BROWSER[1]
-@pytest.mark.parametrize(("recorded_us", "cells"), [(410, ["unknown"] * 4), (1000, ["51.0 %", "0 %", "49.0 %", "0 %"])])
+@pytest.mark.parametrize(("recorded_us", "cells"), [(410, ["unknown"] * 4), (1000, ["51.00 %", "0.00 %", "49.00 %", "0.00 %"])])
 def test_the_page_says_so_too(visit: Visit, tmp_path: Path, recorded_us: int, cells: list[str]) -> None:
     page = visit(timeline_html(trace(tmp_path, recorded_us)))
     whole = page.locator(".shares tbody tr").last.locator("td").all_inner_texts()
-    assert whole == [*cells, "51.0 %"]
+    assert whole == [*cells, "51.00 %"]
 
 
 @IN_A_BROWSER[0]

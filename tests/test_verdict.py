@@ -62,13 +62,13 @@ def test_serialised_by_a_blocking_wait() -> None:
     assert verdict.bound is Bound.SERIALISED
     assert verdict.sentence == (
         'Serialised by a blocking wait: the host sits in "item" while the GPU works, '
-        "and the GPU is idle 20.0 % of the time while the host does."
+        "and the GPU is idle 20.00 % of the time while the host does."
     )
     assert verdict.evidence == (
-        "95.0 % of the idle time is for schedule",
-        "0.0 % of the host work that could be hidden is hidden",
-        "100.0 % of steps were launched only after the compute before them had ended",
-        "the host was blocked in a wait for 100.0 % of the GPU's active time",
+        "the GPU waited 95.00 % of its idle time for schedule",
+        "0.00 % of the host work that could be hidden is hidden",
+        "100.00 % of steps were launched only after the compute before them had ended",
+        "the host was blocked in a wait for 100.00 % of the GPU's active time",
         "launch-bound holes inside a span cannot be seen: that needs CUPTI records",
     )
 
@@ -76,17 +76,17 @@ def test_serialised_by_a_blocking_wait() -> None:
 def test_device_bound() -> None:
     verdict = verdict_of(one_ahead(host=20, gpu=80))
     assert verdict.bound is Bound.DEVICE
-    assert verdict.sentence.startswith("Device-bound: the GPU is idle 2.4 % of the time")
-    assert "0.0 % of steps were launched only after the compute before them had ended" in verdict.evidence
+    assert verdict.sentence.startswith("Device-bound: the GPU is idle 2.44 % of the time")
+    assert "0.00 % of steps were launched only after the compute before them had ended" in verdict.evidence
 
 
 def test_host_bound_although_one_batch_ahead() -> None:
     verdict = verdict_of(one_ahead(host=80, gpu=20))
     assert verdict.bound is Bound.HOST
     assert verdict.sentence == (
-        "Host-bound: the GPU is idle 75.6 % of the time because the host is late, most of it in schedule."
+        "Host-bound: the GPU is idle 75.61 % of the time because the host is late, most of it in schedule."
     )
-    assert "90.0 % of the host work that could be hidden is hidden" in verdict.evidence
+    assert "90.00 % of the host work that could be hidden is hidden" in verdict.evidence
 
 
 def test_more_host_than_device_work_is_host_bound_even_where_a_wait_blocks() -> None:
@@ -141,15 +141,15 @@ def test_a_late_launch_once_a_step_is_not_launch_bound() -> None:
 def test_holes_between_queued_kernels_are_the_devices_own() -> None:
     verdict = kernels(20, gap=3, late=False)
     assert verdict.bound is Bound.DEVICE
-    assert "idle 22.2 % of the time, and has work queued for all but 0.0 %" in verdict.sentence
+    assert "idle 22.18 % of the time, and has work queued for all but 0.00 %" in verdict.sentence
 
 
 def test_a_device_that_is_idle_much_of_the_time_is_not_the_bound_whatever_was_queued() -> None:
     verdict = kernels(20, gap=5, late=False)
     assert verdict.bound is Bound.UNCLEAR
-    assert "idle 32.2 % of the time" in verdict.sentence
+    assert "idle 32.20 % of the time" in verdict.sentence
     assert verdict.sentence.endswith("most of it is for its turn in the queue.")
-    assert verdict.evidence[0] == "100.0 % of the idle time is for its turn in the queue"
+    assert verdict.evidence[0] == "the GPU waited 100.00 % of its idle time for its turn in the queue"
 
 
 def test_unclear_where_the_device_waits_for_copies_or_nothing_is_known_of_the_host() -> None:
