@@ -72,7 +72,9 @@ def test_the_states_are_unknown_everywhere_where_much_is_untraced(tmp_path: Path
 
 @IN_A_BROWSER[0]
 @IN_A_BROWSER[1]
-@pytest.mark.parametrize(("recorded_us", "cells"), [(410, ["unknown"] * 4), (1000, ["51.00 %", "0.00 %", "49.00 %", "0.00 %"])])
+@pytest.mark.parametrize(
+    ("recorded_us", "cells"), [(410, ["unknown"] * 4), (1000, ["51.00 %", "0.00 %", "49.00 %", "0.00 %"])]
+)
 def test_the_page_says_so_too(visit: Visit, tmp_path: Path, recorded_us: int, cells: list[str]) -> None:
     page = visit(timeline_html(trace(tmp_path, recorded_us)))
     whole = page.locator(".shares tbody tr").last.locator("td").all_inner_texts()
