@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -53,8 +52,8 @@ def traces(folders: list[Path]) -> Iterator[Path]:
 def report(checkout: Path, trace: Path) -> Any:
     """The report as plain data; or the exit code and the last line where there is none."""
     done = subprocess.run(
-        [sys.executable, "-m", "cbprof", "report", str(trace), "--json", "--gaps", "all", "--no-cache"],
-        env={**os.environ, "PYTHONPATH": str(checkout.resolve())},
+        [sys.executable, "-m", "cbprof", "report", str(trace.resolve()), "--json", "--gaps", "all", "--no-cache"],
+        cwd=checkout,  # `python -m` looks there first
         capture_output=True,
         text=True,
         check=False,
