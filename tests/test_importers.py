@@ -16,6 +16,7 @@ import pytest
 from kineto_samples import DECODE, text_of
 from kineto_samples import write as write_kineto
 from nsys_samples import one_step, write_export
+from rocm_samples import write_rocpd
 
 from cbprof.errors import DataError
 from cbprof.fleet.files import find_files
@@ -36,6 +37,7 @@ def native(folder: Path) -> Path:
 
 # A small file of each format, whole: a new row needs a new one.
 SAMPLES: dict[str, Callable[[Path], Path]] = {
+    "rocpd": lambda folder: write_rocpd(folder / "41_results.db"),
     "Nsight Systems": lambda folder: write_export(folder / "export.sqlite", one_step()),
     "cbprof": native,
     "Chrome trace, such as torch.profiler's": lambda folder: write_kineto(folder, *DECODE),
@@ -146,4 +148,4 @@ def test_what_holds_a_trace_says_what_it_is_and_what_to_type(
 
 def test_the_last_row_takes_the_rest() -> None:
     assert IMPORTERS[-1].recognises(b"anything")
-    assert SUFFIXES == (".json", ".json.gz", ".sqlite")
+    assert SUFFIXES == (".db", ".json", ".json.gz", ".rocpd", ".sqlite")

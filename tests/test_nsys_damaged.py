@@ -112,7 +112,7 @@ def test_work_is_bounded_by_the_size_of_the_file(tmp_path: Path, monkeypatch: py
     """Pages that point at each other could keep SQLite walking for ever."""
     large_export(tmp_path / "t.sqlite")
     load(tmp_path / "t.sqlite")
-    monkeypatch.setattr("cbprof.formats.nsys.database._STEPS_AT_LEAST", 10_000)
-    monkeypatch.setattr("cbprof.formats.nsys.database._STEPS_A_BYTE", 0)
-    monkeypatch.setattr("cbprof.formats.nsys.database._STEPS_A_CHECK", 1_000)
+    monkeypatch.setattr("cbprof.formats.records.database._STEPS_AT_LEAST", 10_000)
+    monkeypatch.setattr("cbprof.formats.records.database._STEPS_A_BYTE", 0)
+    monkeypatch.setattr("cbprof.formats.records.database._STEPS_A_CHECK", 1_000)
     assert "cut or damaged (interrupted)" in refusal(tmp_path / "t.sqlite")

@@ -14,6 +14,7 @@ _COLLECTIVE = re.compile(
 )
 _SYNCHRONISING = re.compile(
     r"(cuda|cu|hip|musa|mu|mc|ze)[A-Za-z]*Synchronize"  # NVIDIA, AMD, Moore Threads, MetaX, Intel's Level Zero
+    r"|hsa_(amd_)?signal_wait"  # AMD, below HIP
     r"|aclrtSynchronize"  # Ascend
     r"|cn(rt)?[A-Z][A-Za-z]*Sync"  # Cambricon
     r"|(ur|pi)(Events?Wait|QueueFinish)\b"  # SYCL: Unified Runtime, and what came before it

@@ -20,6 +20,7 @@ from cbprof.formats.cache import through_cache
 from cbprof.formats.chrome import read as chrome_read
 from cbprof.formats.chrome import syntax as chrome_syntax
 from cbprof.formats.nsys import read as nsys
+from cbprof.formats.rocm import rocpd
 from cbprof.formats.steps.marks import with_steps
 from cbprof.formats.steps.search import with_searched_steps
 from cbprof.trace import Trace
@@ -71,13 +72,22 @@ def _load_nsys(path: Path, _: ReadOptions) -> Trace:
     return _with_any_steps(nsys.load(path))
 
 
+def _load_rocpd(path: Path, _: ReadOptions) -> Trace:
+    return _with_any_steps(rocpd.load(path))
+
+
+def _is_export(head: bytes) -> bool:
+    return head.startswith(SQLITE_MAGIC) and not rocpd.is_rocpd(head)
+
+
 def _with_any_steps(trace: Trace) -> Trace:
     """A profiler's trace with its steps, by annotations or searched for."""
     return with_searched_steps(with_steps(trace))
 
 
 IMPORTERS = (
-    Importer("Nsight Systems", (".sqlite",), lambda head: head.startswith(SQLITE_MAGIC), _load_nsys),
+    Importer("rocpd", (".db", ".rocpd"), rocpd.is_rocpd, _load_rocpd),
+    Importer("Nsight Systems", (".sqlite",), _is_export, _load_nsys),
     Importer("cbprof", (".json", ".json.gz"), lambda head: _OURS.search(head) is not None, _load_native),
     Importer("Chrome trace, such as torch.profiler's", (".json", ".json.gz"), lambda _: True, _load_kineto),
 )

@@ -9,10 +9,12 @@ from pathlib import Path
 import numpy as np
 
 from cbprof.errors import DataError
-from cbprof.formats.columns import Block, Index, assemble
-from cbprof.formats.nsys.database import Database
-from cbprof.formats.nsys.identity import Lanes, links, name_processes, number_gpus, place_graphs
-from cbprof.formats.nsys.rows import ACTIVITY, RANGES, Findings, Rows, device_rows, host_rows, range_rows
+from cbprof.formats.columns import Index, assemble
+from cbprof.formats.nsys.identity import number_gpus, place_graphs, ranks, thread_names
+from cbprof.formats.nsys.rows import ACTIVITY, RANGES, device_rows, host_rows, range_rows
+from cbprof.formats.records.database import Database
+from cbprof.formats.records.identity import Lanes, blocks, extent, name_processes
+from cbprof.formats.records.rows import Findings, Rows
 from cbprof.meta import Meta
 from cbprof.trace import Trace
 
@@ -31,7 +33,7 @@ def load(path: Path) -> Trace:
     What else its ``meta`` says: ``nsys`` (schema and product) and ``device_models`` (names, by number).
     Raises :class:`DataError`, in one line, where the file is not an export, damaged, or of a newer schema.
     """
-    with Database(path) as database:
+    with Database(path, again="export it again with `nsys export`") as database:
         names, found = Index[str](), Findings()
         product = _product(database, found)
         on_device = list(device_rows(database, names, found))
@@ -40,28 +42,25 @@ def load(path: Path) -> Trace:
         on_device, on_host = named[: len(on_device)], named[len(on_device) :]
         on_device = number_gpus(database, place_graphs(on_device, found), found)
         rows = [*on_device, *on_host]
-        lanes = Lanes(database, rows)
-        blocks = [
-            Block(each.start, each.end - each.start, link, each.name_id, lanes.of(each), each.kind)
-            for each, link in zip(rows, links(rows), strict=True)
-        ]
+        lanes = Lanes(rows, ranks(database), thread_names(database))
+        spans = blocks(rows, lanes)
         _note_diagnostics(database, found)
         _note_missing(database, found)
         models = _device_models(database, on_device)
-        ranks = {lane.rank for lane in lanes.index.things()}
+        of_lanes = {lane.rank for lane in lanes.index.things()}
         meta = Meta(
             evidence="cupti",
             format="nsys",
             device=", ".join(dict.fromkeys(models.values())) or None,
-            rank=min(ranks) if len(ranks) == 1 and min(ranks) >= 0 else None,
+            rank=min(of_lanes) if len(of_lanes) == 1 and min(of_lanes) >= 0 else None,
             base_time_ns=_origin(database),
             reliable=found.reliable,
             warnings=tuple(found.warnings),
             health=found.counts,
-            extent_ns=_extent(rows),
+            extent_ns=extent(rows),
             extra={"nsys": product} | ({"device_models": models} if models else {}),
         )
-    return assemble(blocks, names.things(), lanes.index.things(), meta)
+    return assemble(spans, names.things(), lanes.index.things(), meta)
 
 
 def _product(database: Database, found: Findings) -> dict[str, str]:
@@ -96,12 +95,6 @@ def _origin(database: Database) -> int | None:
     """Time 0 of the file in nanoseconds since 1970, by which files of several ranks are compared; None if unknown."""
     times = database.integers("TARGET_INFO_SESSION_START_TIME", ("utcEpochNs",))["utcEpochNs"]
     return int(times[0]) if len(times) and times[0] >= 0 else None
-
-
-def _extent(rows: Sequence[Rows]) -> tuple[int, int] | None:
-    """The first start and the last end of anything that was recorded."""
-    rows = [each for each in rows if len(each)]
-    return (min(int(each.start.min()) for each in rows), max(int(each.end.max()) for each in rows)) if rows else None
 
 
 def _device_models(database: Database, rows: Sequence[Rows]) -> dict[str, str]:

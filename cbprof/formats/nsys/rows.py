@@ -7,20 +7,20 @@ Names of tables and columns are those of the `SQLite schema reference
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, fields
 
 import numpy as np
 import numpy.typing as npt
 
 from cbprof.formats.columns import Index
 from cbprof.formats.cuda_names import is_collective, is_wait, without_version
-from cbprof.formats.nsys.database import ABSENT, Database
+from cbprof.formats.records.database import Database
+from cbprof.formats.records.identity import PROCESS_SHIFT
+from cbprof.formats.records.rows import ABSENT, Findings, Rows, absent, is_span
 from cbprof.trace import GRAPH_REPLAY, Int8, Int32, Int64, Kind
 
 ACTIVITY = "CUPTI_ACTIVITY_KIND_"
 RANGES = "NVTX_EVENTS"
 OVERHEAD = "PROFILER_OVERHEAD"
-PROCESS_SHIFT = 24  # globalPid and globalTid hold hardware, VM and process id above a thread id of 24 bits
 
 # ENUM_CUDA_MEMCPY_OPER; all other kinds stay on one side, or go from device to device.
 _TO_DEVICE = (1, 3, 11)  # from the host: to a device, to an array, and what unified memory migrates
@@ -46,51 +46,6 @@ _COPY_NAMES = {
 _PUSH_POP, _START_END = 59, 60
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Rows:
-    """Spans as the file has them; columns of one length.
-
-    ``process`` is a globalPid without its thread bits, ``correlation`` joins a call with what it launched, within its
-    process; both may be ``ABSENT``. Rows on a device have ``device`` and ``stream``, a number within its ``context``
-    (which may be ``ABSENT``); rows of the host have ``thread``, a globalTid that may be ``ABSENT``.
-    """
-
-    start: Int64
-    end: Int64
-    kind: Int8
-    name_id: Int32
-    process: Int64
-    correlation: Int64
-    device: Int64
-    context: Int64
-    stream: Int64
-    thread: Int64
-
-    def __len__(self) -> int:
-        return len(self.start)
-
-    def select(self, mask: npt.NDArray[np.bool_]) -> Rows:
-        """The rows where ``mask`` holds."""
-        return Rows(**{each.name: getattr(self, each.name)[mask] for each in fields(self)})
-
-
-@dataclass(slots=True)
-class Findings:
-    """What the reader noticed: counts by name, and warnings for the user."""
-
-    counts: dict[str, int] = field(default_factory=dict)
-    warnings: list[str] = field(default_factory=list)
-    reliable: bool = True
-
-    def count(self, name: str, number: int) -> None:
-        self.counts[name] = self.counts.get(name, 0) + number
-
-    def doubt(self, warning: str) -> None:
-        """Something that makes the figures untrustworthy."""
-        self.warnings.append(warning)
-        self.reliable = False
-
-
 def device_rows(database: Database, names: Index[str], found: Findings) -> Iterator[Rows]:
     """Everything that ran on a device: kernels, copies, sets, and replays of whole graphs."""
     readers = {
@@ -110,7 +65,7 @@ def device_rows(database: Database, names: Index[str], found: Findings) -> Itera
                 fresh["deviceId"] = np.zeros_like(fresh["start"])
             start, end = fresh["start"], fresh["end"]
             # Both are 0 where the time could not be collected.
-            kept = _is_span(start, end) & ((start != 0) | (end != 0)) & (fresh["deviceId"] >= 0)
+            kept = is_span(start, end) & ((start != 0) | (end != 0)) & (fresh["deviceId"] >= 0)
             found.count("n_dropped", int(len(kept) - kept.sum()))
             stream = np.where(fresh["streamId"] == ABSENT, 0, fresh["streamId"])
             yield Rows(
@@ -123,7 +78,7 @@ def device_rows(database: Database, names: Index[str], found: Findings) -> Itera
                 device=fresh["deviceId"][kept],
                 context=fresh["contextId"][kept],
                 stream=stream[kept],
-                thread=np.full(int(kept.sum()), ABSENT, dtype=np.int64),
+                thread=absent(int(kept.sum())),
             )
 
 
@@ -182,7 +137,7 @@ def host_rows(database: Database, names: Index[str], found: Findings) -> Iterato
                 fresh["correlationId"] = np.full_like(fresh["start"], ABSENT)
             else:
                 name_id, kind = _named(database, fresh["nameId"], names, "CUDA call", _call_kind, without_version)
-            kept = _is_span(fresh["start"], fresh["end"])
+            kept = is_span(fresh["start"], fresh["end"])
             found.count("n_dropped", int(len(kept) - kept.sum()))
             yield _on_host(fresh, kind, name_id, kept)
 
@@ -205,7 +160,7 @@ def range_rows(database: Database, names: Index[str], found: Findings) -> Iterat
         is_range = np.isin(fresh["eventType"], (_PUSH_POP, _START_END))
     else:
         is_range = fresh["end"] != ABSENT
-    closed = is_range & _is_span(fresh["start"], fresh["end"])
+    closed = is_range & is_span(fresh["start"], fresh["end"])
     left_open = is_range & (fresh["end"] == ABSENT)
     found.count("n_closed_ranges", int(closed.sum()))
     found.count("n_open_ranges", int(left_open.sum()))
@@ -216,7 +171,7 @@ def range_rows(database: Database, names: Index[str], found: Findings) -> Iterat
 
 def _on_host(columns: _Columns, kind: Int8, name_id: Int32, kept: npt.NDArray[np.bool_]) -> Rows:
     thread = columns["globalTid"][kept]
-    nowhere = np.full(len(thread), ABSENT, dtype=np.int64)
+    nowhere = absent(len(thread))
     return Rows(
         start=columns["start"][kept],
         end=columns["end"][kept],
@@ -256,10 +211,6 @@ def _usable(database: Database, table: str, needed: tuple[str, ...], found: Find
     if missing:
         found.doubt(f"the table {table} has no column {' and no '.join(missing)}: it is left out")
     return not missing
-
-
-def _is_span(start: Int64, end: Int64) -> npt.NDArray[np.bool_]:
-    return (start > ABSENT) & (end < -ABSENT) & (end >= start)
 
 
 def _process(global_id: Int64) -> Int64:

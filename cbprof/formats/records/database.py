@@ -1,6 +1,6 @@
-"""An Nsight Systems export as an SQLite database: opened read-only, read in pieces, never trusted.
+"""A profiler's records in an SQLite database: opened read-only, read in pieces, never trusted.
 
-Exports of different versions have different tables and columns, so everything is asked for by name and may be absent.
+Databases of different versions have different tables and columns, so everything is asked for by name and may be absent.
 A damaged file can make SQLite walk in circles, and a hostile one can be built to: work and sizes are bounded by the
 size of the file.
 """
@@ -18,10 +18,8 @@ from urllib.parse import quote
 import numpy as np
 
 from cbprof.errors import DataError
+from cbprof.formats.records.rows import ABSENT
 from cbprof.trace import NONE, Int64
-
-ABSENT = -(1 << 62)
-"""Stands for a value that is not there or is no integer. Times are smaller: 2^62 ns are 146 years."""
 
 _ROWS_A_FETCH = 1 << 16
 _IDS_A_QUERY = 500
@@ -34,22 +32,23 @@ _LONGEST_VALUE = 1 << 24  # in bytes
 
 
 class Database:
-    """The tables of an export. Close it, or use it in a ``with``.
+    """The tables of a database. Close it, or use it in a ``with``.
 
-    ``tables`` maps each table to its columns. Every method raises :class:`DataError` in one line where the file turns
-    out to be damaged.
+    ``tables`` maps each table to its columns. ``again``: what to do about a damaged file. Every method raises
+    :class:`DataError` in one line where the file turns out to be damaged.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, again: str) -> None:
         self.path = path
-        with _telling_damage(path):
+        self._again = again
+        with self._telling_damage():
             self._check_size()
             # Immutable: no lock is taken and no file is made beside it, so a folder that cannot be written will do.
             uri = f"file:{quote(str(path.resolve()))}?mode=ro&immutable=1"
             self._connection = sqlite3.connect(uri, uri=True)
         try:
             self._bound_work()
-            with _telling_damage(path):
+            with self._telling_damage():
                 self.tables = self._read_tables()
         except BaseException:
             self.close()
@@ -86,14 +85,15 @@ class Database:
             pieces.append(np.fromiter(found, dtype=np.int64, count=len(rows)))
         return np.concatenate(pieces), list(codes)
 
-    def strings(self, ids: Sequence[int]) -> dict[int, str]:
-        """What these ids of ``StringIds`` stand for. Unknown ids are left out."""
+    def strings(self, ids: Sequence[int], table: str = "StringIds", value: str = "value") -> dict[int, str]:
+        """What these ids of a table of texts stand for. Unknown ids are left out."""
         found: dict[int, str] = {}
-        if not {"id", "value"} <= self.tables.get("StringIds", frozenset()):
+        if not {"id", value} <= self.tables.get(table, frozenset()):
             return found
+        query = f"SELECT id, {_quoted(value)} FROM {_quoted(table)} WHERE id IN "
         for first in range(0, len(ids), _IDS_A_QUERY):
             some = ", ".join(str(int(each)) for each in ids[first : first + _IDS_A_QUERY])
-            for rows in self._fetch(f"SELECT id, value FROM StringIds WHERE id IN ({some})"):
+            for rows in self._fetch(f"{query}({some})"):
                 found.update((key, text) for key, text in rows if isinstance(key, int) and isinstance(text, str))
         return found
 
@@ -109,9 +109,7 @@ class Database:
         for suffix in ("-wal", "-journal"):
             beside = self.path.with_name(self.path.name + suffix)
             if beside.exists() and beside.stat().st_size:
-                raise DataError(
-                    f"{self.path}: is still being written ({beside.name} exists); wait for the export to end"
-                )
+                raise DataError(f"{self.path}: is still being written ({beside.name} exists); wait for that to end")
         with self.path.open("rb") as file:
             head = file.read(100)
         page_size = int.from_bytes(head[16:18], "big")
@@ -130,7 +128,7 @@ class Database:
         self._connection.execute("PRAGMA trusted_schema = OFF")
 
     def _read_tables(self) -> Mapping[str, frozenset[str]]:
-        # A view or a virtual table has no pages of its own; Nsight Systems exports neither.
+        # A view or a virtual table has no pages of its own, and may hold any query: neither is asked.
         query = "SELECT name FROM sqlite_master WHERE type = 'table' AND rootpage > 0"
         names = [str(name) for (name,) in self._connection.execute(query)]
         columns = "SELECT name FROM pragma_table_info(?)"
@@ -138,23 +136,24 @@ class Database:
         return MappingProxyType(tables)
 
     def _fetch(self, query: str) -> Iterator[list[tuple[object, ...]]]:
-        with _telling_damage(self.path):
+        with self._telling_damage():
             cursor = self._connection.execute(query)
             while rows := cursor.fetchmany(_ROWS_A_FETCH):
                 yield rows
 
-
-@contextmanager
-def _telling_damage(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter where SQLite's own message quotes broken text
-        reason = ascii(" ".join(str(error).split())[:100])[1:-1] if isinstance(error, sqlite3.Error) else "broken text"
-        raise DataError(
-            f"{path}: an SQLite database that is cut or damaged ({reason}); export it again with `nsys export`"
-        ) from error
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error
+    @contextmanager
+    def _telling_damage(self) -> Iterator[None]:
+        try:
+            yield
+        except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter where SQLite's own message quotes broken text
+            reason = (
+                ascii(" ".join(str(error).split())[:100])[1:-1] if isinstance(error, sqlite3.Error) else "broken text"
+            )
+            raise DataError(
+                f"{self.path}: an SQLite database that is cut or damaged ({reason}); {self._again}"
+            ) from error
+        except OSError as error:
+            raise DataError(f"{self.path}: cannot be read: {error.strerror or error}") from error
 
 
 def _quoted(name: str) -> str:

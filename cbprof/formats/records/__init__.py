@@ -1,0 +1,1 @@
+"""What have profilers in common that keep tables of records: rows, who is who in them, and SQLite?"""
