@@ -9,6 +9,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from cbprof.trace import NONE, Kind, Trace
+
 Generation = Literal["rows", "tracks"]
 """Where a rocpd database has the times and the place of a record: in its row, or in other tables that the row names."""
 
@@ -62,7 +64,7 @@ RANGE = "MARKER_CORE_RANGE_API"
 ONE_STEP = Process(
     calls=[
         Call("roctxThreadRangeA", 900, 3400, 1, RANGE, message="decode"),
-        Call("roctxMarkA", 950, 950, 2, "MARKER_CORE_API", message="here"),
+        Call("roctxMarkA", 950, 953, 2, "MARKER_CORE_API", message="here"),
         Call("hipMemcpyAsync", 1000, 1100, 3),
         Call("hipLaunchKernel", 1200, 1300, 4),
         Call("hipLaunchKernel", 1300, 1350, 5),
@@ -81,6 +83,53 @@ ONE_STEP = Process(
         Copy("MEMORY_COPY_HOST_TO_HOST", 1160, 1170, 3, target=CPU),
     ],
 )
+
+# Of ONE_STEP, counted by hand: (category, name, start, end, lane, device).
+SPANS = [
+    ("cpu.annotation", "decode", 900, 3400, "thread 42 (python)", -1),
+    ("cpu.work", "hipMemcpyAsync", 1000, 1100, "thread 42 (python)", -1),
+    ("gpu.h2d", "MEMORY_COPY_HOST_TO_DEVICE", 1150, 1250, "stream 1", 0),
+    ("cpu.work", "hipLaunchKernel", 1200, 1300, "thread 42 (python)", -1),
+    ("gpu.compute", "gemm", 1300, 2000, "stream 1", 0),
+    ("cpu.work", "hipLaunchKernel", 1300, 1350, "thread 42 (python)", -1),
+    ("cpu.wait", "hipStreamSynchronize", 1400, 3100, "thread 42 (python)", -1),
+    ("cpu.wait", "hsa_signal_wait_scacquire", 1450, 3050, "thread 42 (python)", -1),
+    ("gpu.comm", "ncclDevKernel_AllReduce", 1900, 3000, "stream 2", 0),
+    ("cpu.work", "hipGraphLaunch", 3200, 3300, "thread 42 (python)", -1),
+    ("gpu.compute", "gemm", 3400, 3600, "stream 1", 0),
+    ("gpu.compute", "gemm", 3650, 3700, "stream 1", 0),
+]
+LAUNCHED = [
+    ("hipMemcpyAsync", ["MEMORY_COPY_HOST_TO_DEVICE"]),
+    ("hipLaunchKernel", ["gemm"]),
+    ("hipLaunchKernel", ["ncclDevKernel_AllReduce"]),
+    ("hipGraphLaunch", ["gemm", "gemm"]),
+]
+
+
+def spans(trace: Trace) -> list[tuple[str, str, int, int, str, int]]:
+    lanes = [trace.lanes[lane] for lane in trace.lane_id.tolist()]
+    kinds = [Kind(kind).category for kind in trace.kind.tolist()]
+    times = zip(trace.start_ns.tolist(), trace.end_ns.tolist(), strict=True)
+    return [
+        (kind, trace.name_of(row), start, end, lane.name, lane.device)
+        for row, (kind, (start, end), lane) in enumerate(zip(kinds, times, lanes, strict=True))
+    ]
+
+
+def launched(trace: Trace) -> list[tuple[str, list[str]]]:
+    """Each call that launched something, and what."""
+    on_device = trace.kind >= Kind.GPU_COMPUTE
+    found = []
+    for row in range(len(trace)):
+        if not on_device[row] and trace.link[row] != NONE:
+            of_it = [
+                trace.name_of(each)
+                for each in range(len(trace))
+                if on_device[each] and trace.link[each] == trace.link[row]
+            ]
+            found += [(trace.name_of(row), of_it)] if of_it else []
+    return found
 
 
 def write_rocpd(path: Path, *processes: Process, generation: Generation = "rows") -> Path:
@@ -197,3 +246,78 @@ class _Recording:
 
     def _string(self, text: str) -> int:
         return self._strings.setdefault(text, len(self._strings) + 1)
+
+
+def rocprofv3(*processes: Process) -> dict[str, Any]:
+    """The same recordings as a document of ``rocprofv3 --output-format json``."""
+    return {"rocprofiler-sdk-tool": [_document(process) for process in processes or (ONE_STEP,)]}
+
+
+def write_rocprofv3(path: Path, *processes: Process) -> Path:
+    path.write_text(json.dumps(rocprofv3(*processes)))
+    return path
+
+
+_HANDLE = (1 << 64) - 1000
+"""Handles take all 64 bits; those of two processes may be the same."""
+
+
+def _document(process: Process) -> dict[str, Any]:
+    kinds: list[dict[str, Any]] = [{"kind": "NONE", "operations": []}]
+    tables: dict[str, list[dict[str, Any]]] = {"hip_api": [], "hsa_api": [], "marker_api": []}
+
+    def recorded(category: str, operation: str, start: int, end: int, stack: int) -> dict[str, Any]:
+        kind = next((number for number, each in enumerate(kinds) if each["kind"] == category), len(kinds))
+        if kind == len(kinds):
+            kinds.append({"kind": category, "operations": ["none"]})
+        operations = kinds[kind]["operations"]
+        if operation not in operations:
+            operations.append(operation)
+        return {
+            "size": 64, "kind": kind, "operation": operations.index(operation), "thread_id": process.tid,
+            "correlation_id": {"internal": stack, "external": 0}, "start_timestamp": start, "end_timestamp": end,
+        }  # fmt: skip
+
+    for call in process.calls:
+        table = "marker_api" if "MARKER" in call.category else "hsa_api" if "HSA" in call.category else "hip_api"
+        tables[table].append(recorded(call.category, call.name, call.start, call.end, call.stack))
+    names = sorted({kernel.name for kernel in process.kernels})
+    kernels = [
+        recorded("KERNEL_DISPATCH", "COMPLETE", kernel.start, kernel.end, kernel.stack)
+        | {
+            "dispatch_info": {
+                "agent_id": {"handle": _HANDLE + kernel.agent},
+                "queue_id": {"handle": _HANDLE},
+                "kernel_id": names.index(kernel.name) + 1,
+            },
+            "stream_id": {"handle": kernel.stream},
+        }
+        for kernel in process.kernels
+    ]
+    copies = [
+        recorded("MEMORY_COPY", copy.name, copy.start, copy.end, copy.stack)
+        | {
+            "src_agent_id": {"handle": _HANDLE + copy.source},
+            "dst_agent_id": {"handle": _HANDLE + copy.target},
+            "stream_id": {"handle": copy.stream},
+        }
+        for copy in process.copies
+    ]
+    gpus = [
+        {"id": {"handle": _HANDLE + agent}, "type": 2, "node_id": process.first_gpu + agent - FIRST_GPU,
+         "logical_node_type_id": agent - FIRST_GPU, "name": "gfx942", "product_name": "AMD Instinct MI300X"}
+        for agent in (FIRST_GPU, SECOND_GPU)
+    ]  # fmt: skip
+    cpu = {"id": {"handle": _HANDLE + CPU}, "type": 1, "node_id": 0, "logical_node_type_id": 0, "name": "EPYC"}
+    messages = [{"key": call.stack, "value": call.message} for call in process.calls if call.message]
+    return {
+        "metadata": {"pid": process.pid},
+        "agents": [cpu, *gpus],
+        "strings": {"buffer_records": kinds, "marker_api": messages},
+        "kernel_symbols": [
+            {"kernel_id": number, "kernel_name": f"_Z{name}", "formatted_kernel_name": name}
+            for number, name in enumerate(names, start=1)
+        ],
+        "callback_records": {},
+        "buffer_records": {"kernel_dispatch": kernels, "memory_copy": copies, **tables},
+    }

@@ -16,7 +16,7 @@ import pytest
 from kineto_samples import DECODE, text_of
 from kineto_samples import write as write_kineto
 from nsys_samples import one_step, write_export
-from rocm_samples import write_rocpd
+from rocm_samples import write_rocpd, write_rocprofv3
 
 from cbprof.errors import DataError
 from cbprof.fleet.files import find_files
@@ -38,6 +38,7 @@ def native(folder: Path) -> Path:
 # A small file of each format, whole: a new row needs a new one.
 SAMPLES: dict[str, Callable[[Path], Path]] = {
     "rocpd": lambda folder: write_rocpd(folder / "41_results.db"),
+    "rocprofv3": lambda folder: write_rocprofv3(folder / "41_results.json"),
     "Nsight Systems": lambda folder: write_export(folder / "export.sqlite", one_step()),
     "cbprof": native,
     "Chrome trace, such as torch.profiler's": lambda folder: write_kineto(folder, *DECODE),

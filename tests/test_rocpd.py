@@ -8,61 +8,28 @@ from pathlib import Path
 
 import pytest
 from nsys_samples import refusal
-from rocm_samples import CPU, ONE_STEP, SECOND_GPU, Call, Copy, Generation, Kernel, Process, write_rocpd
+from rocm_samples import (
+    CPU,
+    LAUNCHED,
+    ONE_STEP,
+    SECOND_GPU,
+    SPANS,
+    Call,
+    Copy,
+    Generation,
+    Kernel,
+    Process,
+    launched,
+    spans,
+    write_rocpd,
+)
 
 from cbprof.analysis.summary import summarize
 from cbprof.formats import load
-from cbprof.trace import NONE, Kind, Trace
 
 DATA = Path(__file__).parent / "data"
 
-# Of ONE_STEP, counted by hand: (category, name, start, end, lane, device).
-SPANS = [
-    ("cpu.annotation", "decode", 900, 3400, "thread 42 (python)", -1),
-    ("cpu.work", "hipMemcpyAsync", 1000, 1100, "thread 42 (python)", -1),
-    ("gpu.h2d", "MEMORY_COPY_HOST_TO_DEVICE", 1150, 1250, "stream 1", 0),
-    ("cpu.work", "hipLaunchKernel", 1200, 1300, "thread 42 (python)", -1),
-    ("gpu.compute", "gemm", 1300, 2000, "stream 1", 0),
-    ("cpu.work", "hipLaunchKernel", 1300, 1350, "thread 42 (python)", -1),
-    ("cpu.wait", "hipStreamSynchronize", 1400, 3100, "thread 42 (python)", -1),
-    ("cpu.wait", "hsa_signal_wait_scacquire", 1450, 3050, "thread 42 (python)", -1),
-    ("gpu.comm", "ncclDevKernel_AllReduce", 1900, 3000, "stream 2", 0),
-    ("cpu.work", "hipGraphLaunch", 3200, 3300, "thread 42 (python)", -1),
-    ("gpu.compute", "gemm", 3400, 3600, "stream 1", 0),
-    ("gpu.compute", "gemm", 3650, 3700, "stream 1", 0),
-]
-LAUNCHED = [
-    ("hipMemcpyAsync", ["MEMORY_COPY_HOST_TO_DEVICE"]),
-    ("hipLaunchKernel", ["gemm"]),
-    ("hipLaunchKernel", ["ncclDevKernel_AllReduce"]),
-    ("hipGraphLaunch", ["gemm", "gemm"]),
-]
 generations = pytest.mark.parametrize("generation", ["rows", "tracks"])
-
-
-def spans(trace: Trace) -> list[tuple[str, str, int, int, str, int]]:
-    lanes = [trace.lanes[lane] for lane in trace.lane_id.tolist()]
-    kinds = [Kind(kind).category for kind in trace.kind.tolist()]
-    times = zip(trace.start_ns.tolist(), trace.end_ns.tolist(), strict=True)
-    return [
-        (kind, trace.name_of(row), start, end, lane.name, lane.device)
-        for row, (kind, (start, end), lane) in enumerate(zip(kinds, times, lanes, strict=True))
-    ]
-
-
-def launched(trace: Trace) -> list[tuple[str, list[str]]]:
-    """Each call that launched something, and what."""
-    on_device = trace.kind >= Kind.GPU_COMPUTE
-    found = []
-    for row in range(len(trace)):
-        if not on_device[row] and trace.link[row] != NONE:
-            of_it = [
-                trace.name_of(each)
-                for each in range(len(trace))
-                if on_device[each] and trace.link[each] == trace.link[row]
-            ]
-            found += [(trace.name_of(row), of_it)] if of_it else []
-    return found
 
 
 @generations

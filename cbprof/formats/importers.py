@@ -28,6 +28,8 @@ from cbprof.trace import Trace
 # What only cbprof writes. A file of ours without any of it at its start is still found out, at its first event.
 _OURS = re.compile(rb'"cbprof(?:_end)?"\s*:|"producer"\s*:\s*"cbprof |"cat"\s*:\s*"[cg]pu\.[a-z0-9]+"')
 
+_ROCPROFV3 = re.compile(rb'\s*\{\s*"rocprofiler-sdk-tool"\s*:')
+
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
@@ -76,6 +78,12 @@ def _load_rocpd(path: Path, _: ReadOptions) -> Trace:
     return _with_any_steps(rocpd.load(path))
 
 
+def _load_rocprofv3(path: Path, _: ReadOptions) -> Trace:
+    from cbprof.formats.rocm import rocprofv3  # needs msgspec, too
+
+    return _with_any_steps(rocprofv3.load(path))
+
+
 def _is_export(head: bytes) -> bool:
     return head.startswith(SQLITE_MAGIC) and not rocpd.is_rocpd(head)
 
@@ -88,6 +96,7 @@ def _with_any_steps(trace: Trace) -> Trace:
 IMPORTERS = (
     Importer("rocpd", (".db", ".rocpd"), rocpd.is_rocpd, _load_rocpd),
     Importer("Nsight Systems", (".sqlite",), _is_export, _load_nsys),
+    Importer("rocprofv3", (".json", ".json.gz"), lambda head: _ROCPROFV3.match(head) is not None, _load_rocprofv3),
     Importer("cbprof", (".json", ".json.gz"), lambda head: _OURS.search(head) is not None, _load_native),
     Importer("Chrome trace, such as torch.profiler's", (".json", ".json.gz"), lambda _: True, _load_kineto),
 )

@@ -19,12 +19,21 @@ from cbprof.trace import Int8, Int32, Int64, Kind, Trace
 
 ID_BITS = (1 << PROCESS_SHIFT) - 1
 
+UNNAMED = "(unnamed)"
+
+MARK = "roctxMark"
+"""Begins the name of the call that marks a moment: no range, though the call takes a few nanoseconds."""
+
 
 @dataclass(slots=True)
 class Activity:
-    """All records of a file. Until :meth:`trace`, the ``device`` of a row is the key of its agent in ``agents``."""
+    """All records of a file. Until :meth:`trace`, the ``device`` of a row is the key of its agent in ``agents``.
+
+    ``handles`` numbers agents for files that know them by (process, handle).
+    """
 
     names: Index[str] = field(default_factory=Index)
+    handles: Index[tuple[int, int]] = field(default_factory=Index)
     agents: dict[int, Agent] = field(default_factory=dict)
     thread_names: dict[int, str] = field(default_factory=dict)
     found: Findings = field(default_factory=Findings)
@@ -75,7 +84,7 @@ class Activity:
         thread: Int64,
         is_range: npt.NDArray[np.bool_],
     ) -> None:
-        """Calls and other regions of the host. ``is_range``: which of them are ranges of ROCTx; marks are left out."""
+        """Calls and other regions of the host. ``is_range``: which of them are ranges of ROCTx."""
         kind = self._kinds(name_id, lambda name: Kind.CPU_WAIT if is_wait(name) else Kind.CPU_WORK)
         kind = np.where(is_range, np.int8(Kind.CPU_ANNOTATION), kind)
         nowhere = absent(len(start))
@@ -84,7 +93,7 @@ class Activity:
         )
         of_call = np.where(is_range, ABSENT, correlation)
         rows = Rows(start, end, kind, name_id, process, of_call, nowhere, nowhere, nowhere, whose)
-        self._on_host.append(self._sound(rows.select(~is_range | (end != start))))
+        self._on_host.append(self._sound(rows))
 
     def trace(self, format_: str, extra: Mapping[str, Any]) -> Trace:
         """The trace of all these records."""

@@ -21,7 +21,7 @@ from cbprof.formats.bytes.foreign import SQLITE_MAGIC
 from cbprof.formats.records.database import Database
 from cbprof.formats.records.identity import PROCESS_SHIFT
 from cbprof.formats.records.rows import ABSENT
-from cbprof.formats.rocm.activity import ID_BITS, Activity
+from cbprof.formats.rocm.activity import ID_BITS, MARK, UNNAMED, Activity
 from cbprof.formats.rocm.agents import Agent
 from cbprof.trace import Int32, Int64, Trace
 
@@ -71,6 +71,8 @@ class _Recording:
         self._number = number
         self._into = into
         self._event = self._columns("event", "id", "category_id", "stack_id", "parent_stack_id", "correlation_id")
+        # Programs may choose the correlation ids of rocprofv3 themselves: they count only where nothing else does.
+        self._call = "stack_id" if (self._event["stack_id"] > 0).any() else "correlation_id"
         self._track = self._columns("track", "id", *_WHERE)
         self._time = self._columns("timestamp", "id", "value")
         self._process = self._columns("info_process", "id", "pid")
@@ -89,6 +91,9 @@ class _Recording:
     def _read_calls(self) -> Int64:
         """Take the regions of the host: calls and ranges of ROCTx; returns the ids of the calls."""
         rows = self._rows("region", "name_id")
+        names = self._database.strings(np.unique(rows["name_id"]).tolist(), self._table("string"), "string")
+        marks = [number for number, text in names.items() if text.startswith(MARK)]
+        rows = {column: values[~np.isin(rows["name_id"], marks)] for column, values in rows.items()}
         event = rows["event_id"]
         category = looked_up(event, self._event["id"], self._event["category_id"])
         is_range = np.isin(category, self._marker_categories())
@@ -97,7 +102,7 @@ class _Recording:
         own = (self._into.names.code(messages[each]) if each in messages else -1 for each in event[is_range].tolist())
         spelled = np.fromiter(own, dtype=np.int32, count=int(is_range.sum()))
         name_id[is_range] = np.where(spelled >= 0, spelled, name_id[is_range])
-        call = self._stack(event, "stack_id")
+        call = self._stack(event, self._call)
         self._into.add_calls(
             start=rows["start"],
             end=rows["end"],
@@ -149,8 +154,7 @@ class _Recording:
 
     def _launched_by(self, event: Int64, launches: Int64) -> Int64:
         """The call that launched each record: its own, or where that was not recorded, the call around it."""
-        own, around = self._stack(event, "stack_id"), self._stack(event, "parent_stack_id")
-        own = np.where(own == ABSENT, self._stack(event, "correlation_id"), own)
+        own, around = self._stack(event, self._call), self._stack(event, "parent_stack_id")
         return np.where(~np.isin(own, launches) & np.isin(around, launches), around, own)
 
     def _stack(self, event: Int64, column: str) -> Int64:
@@ -218,7 +222,7 @@ class _Recording:
         for column in reversed(columns):
             told = self._database.strings(wanted, self._table(table), column)
             texts |= {number: text for number, text in told.items() if text}
-        return self._into.names.codes(texts.get(each, "(unnamed)") for each in distinct.tolist())[which]
+        return self._into.names.codes(texts.get(each, UNNAMED) for each in distinct.tolist())[which]
 
     def _columns(self, table: str, *columns: str) -> dict[str, Int64]:
         return self._database.integers(self._table(table), columns)
