@@ -27,19 +27,32 @@ def mask(covered: Intervals, length: int) -> np.ndarray:
     return timeline
 
 
-@given(gpu=spans, cpu=spans, bounds=st.lists(st.integers(0, 150), min_size=2, max_size=2), bins=st.integers(1, 200))
+@given(
+    gpu=spans,
+    cpu=spans,
+    told=spans,
+    bounds=st.lists(st.integers(0, 150), min_size=2, max_size=2),
+    bins=st.integers(1, 200),
+)
 def test_every_bin_is_exact(
-    gpu: list[tuple[int, int]], cpu: list[tuple[int, int]], bounds: list[int], bins: int
+    gpu: list[tuple[int, int]], cpu: list[tuple[int, int]], told: list[tuple[int, int]], bounds: list[int], bins: int
 ) -> None:
     start, end = sorted(bounds)
-    states = States(Window(0, 150), 0, intervals(gpu).clip(0, 150), intervals(cpu).clip(0, 150))
+    untraced = intervals(told).clip(0, 150)
+    states = States(
+        Window(0, 150), 0, intervals(gpu).clip(0, 150), intervals(cpu).clip(0, 150).subtract(untraced), untraced
+    )
     found = coverage(states, start, end, bins)
-    on_gpu, on_cpu = mask(states.gpu, 150), mask(states.cpu, 150)
-    expected = np.stack((on_gpu & on_cpu, on_gpu & ~on_cpu, on_cpu & ~on_gpu, ~on_gpu & ~on_cpu))
+    on_gpu, on_cpu, unknown = (mask(each, 150) for each in (states.gpu, states.cpu, untraced))
+    idle = ~on_cpu & ~unknown
+    expected = np.stack(
+        (on_gpu & on_cpu, on_gpu & idle, on_gpu & unknown, ~on_gpu & unknown, ~on_gpu & on_cpu, ~on_gpu & idle)
+    )
     per_bin = [expected[:, a:b].sum(axis=1) for a, b in zip(found.edges[:-1], found.edges[1:], strict=True)]
     np.testing.assert_array_equal(found.stacked, np.array(per_bin).T)
     np.testing.assert_array_equal(found.stacked.sum(axis=0), found.width_ns)
     np.testing.assert_allclose(found.shares.sum(axis=0), found.width_ns > 0)
+    np.testing.assert_allclose(found.idle_shares, found.shares[3:].sum(axis=0))
 
 
 @given(start=st.integers(-(10**15), 10**15), length=st.integers(0, 10**15), bins=st.integers(1, 3000))

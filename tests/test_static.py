@@ -91,9 +91,9 @@ def test_two_runs_share_their_axes() -> None:
 
 
 def test_a_raster_mixes_colours_by_their_shares_and_marks_idle_ones() -> None:
-    shares = np.zeros((4, 2, 2))
-    shares[1, 0, :] = [1.0, 0.25]
-    shares[2, 1, :] = [1.0, 0.5]
+    shares = np.zeros((len(STATES), 2, 2))
+    shares[list(STATES).index("gpu_only"), 0, :] = [1.0, 0.25]
+    shares[list(STATES).index("cpu_only"), 1, :] = [1.0, 0.5]
     image = raster_image(shares, 40, 40).astype(int)
     assert image.shape == (40, 40, 3)
     greens, reds = (

@@ -101,6 +101,7 @@ def test_report_of_two_steps() -> None:
                     },
                 ],
                 "states_ns": {"overlap": 15, "gpu_only": 55, "cpu_only": 71, "neither": 24, "untraced": 0},
+                "untraced_ns": {"gpu_active": 0, "gpu_idle": 0},
                 "ceiling_ns": 70,
                 "speedup_bound": pytest.approx(165 / 70),
             }

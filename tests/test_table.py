@@ -182,8 +182,8 @@ def test_a_stretch_of_steps_is_named() -> None:
 
 
 @NO_DEADLINE
-@given(st.tuples(*[st.integers(0, 10**12)] * 4), st.integers(1, 100))
-def test_a_bar_is_as_wide_as_asked(totals: tuple[int, int, int, int], width: int) -> None:
+@given(st.tuples(*[st.integers(0, 10**12)] * 6), st.integers(1, 100))
+def test_a_bar_is_as_wide_as_asked(totals: tuple[int, int, int, int, int, int], width: int) -> None:
     cells = cells_of(StateTotals(*totals), width)
     if sum(totals):
         assert sum(cells) == width

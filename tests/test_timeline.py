@@ -68,10 +68,12 @@ def test_the_page_holds_every_span_and_state_to_the_nanosecond() -> None:
 
     [device] = run["devices"]
     edges = [*unpack(device["states"]["start"]).tolist(), run["length"]]
-    length = np.bincount(unpack(device["states"]["state"]), weights=np.diff(edges))
+    length = np.bincount(unpack(device["states"]["state"]), weights=np.diff(edges), minlength=len(STATES))
     assert dict(zip(STATES, length, strict=True)) == {
         "overlap": 5 * 200_000,
         "gpu_only": 5 * 6_700_000,
+        "untraced_active": 0,
+        "untraced_idle": 0,
         "cpu_only": 5 * 2_400_000,
         "neither": 5 * 200_000 + 4 * 500_000,
     }

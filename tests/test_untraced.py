@@ -14,9 +14,11 @@ from rich.console import Console, RenderableType
 from cbprof.analysis.accounting.blame import Cause
 from cbprof.analysis.summary import summarize
 from cbprof.formats import load
-from cbprof.render.charts.run import states_chart
+from cbprof.render import theme
+from cbprof.render.charts.run import run_chart, states_chart
 from cbprof.render.picture.scene import scene
 from cbprof.render.static.panels import legend_lines
+from cbprof.render.tables.statebar import state_shares
 from cbprof.render.tables.summary import summary_table
 from cbprof.render.tables.summary_sheets import gap_lengths
 from cbprof.render.terminal.pictures import terminal_plot
@@ -46,47 +48,72 @@ def states_of(found: Trace) -> dict[str, Any]:
     return states
 
 
-def test_little_untraced_time_is_a_share_of_its_own_everywhere(tmp_path: Path) -> None:
-    found = trace(tmp_path, 970)
-    assert states_of(found) == dict(zip(STATES, (500_000, 0, 470_000, 0), strict=True)) | {"untraced": 30_000}
+@pytest.mark.parametrize(("recorded_us", "active"), [(970, 0), (410, 90)])
+def test_what_is_not_recorded_is_a_state_of_its_own_everywhere(tmp_path: Path, recorded_us: int, active: int) -> None:
+    """However much it is: the known shares stay, and the five sum to the window."""
+    found = trace(tmp_path, recorded_us)
+    overlap, cpu_only, missing = 500 - active, max(0, recorded_us - 500), 1000 - recorded_us
+    states = states_of(found)
+    assert states == dict(zip(STATES, (1000 * overlap, 0, 1000 * cpu_only, 0), strict=True)) | {
+        "untraced": 1000 * missing
+    }
+    assert sum(states.values()) == summarize(found).wall_ns
+    legend = {item.label: item.share for item in state_shares(scene(found).totals)}
+    assert legend["overlap"] == f"{overlap / 10:.2f} %"
+    of_it = f"{missing / 10:.2f} % (GPU active {active / 10 + 1:.2f} %)"
+    assert legend["host not recorded"] == of_it
     for text in (shown(summary_table(summarize(found))), shown(terminal_plot([found]))):
-        for said in ("overlap 50.00 %", "GPU only 0.00 %", "CPU only 47.00 %", "neither 0.00 %", "untraced 3.00 %"):
+        for said in (f"overlap {overlap / 10:.2f} %", f"CPU only {cpu_only / 10:.2f} %", f"host not recorded {of_it}"):
             assert said in text
-    assert [text for _, text in legend_lines(scene(found).traced, 7.0)[0]][-1] == "untraced 3.00 %"
-    assert [bar.x[0] for bar in states_chart({"run": summarize(found)}).data] == [50, 0, 47, 0]
+    drawn = [item for line in legend_lines(scene(found).totals, 7.0) for item in line]
+    assert drawn == state_shares(scene(found).totals)
+    bars = {bar.name: bar.x[0] for bar in states_chart({"run": summarize(found)}).data}
+    assert bars["GPU active, host not recorded"] == active / 10 + 1
+    assert sum(bars.values()) == pytest.approx(100)
 
 
-def test_the_states_are_unknown_everywhere_where_much_is_untraced(tmp_path: Path) -> None:
-    found = trace(tmp_path, 410)
-    assert states_of(found) == dict.fromkeys(STATES) | {"untraced": 590_000}
-    for text in (shown(summary_table(summarize(found))), shown(terminal_plot([found]))):
-        for state in ("overlap", "GPU only", "CPU only", "neither"):
-            assert f"{state} unknown" in text
-        assert "untraced" not in text
-    (line,) = legend_lines(scene(found).traced, 7.0)
-    assert [text for _, text in line] == ["overlap unknown", "GPU only unknown", "CPU only unknown", "neither unknown"]
-    chart = states_chart({"run": summarize(found)})
-    assert [bar.x[0] for bar in chart.data] == [0, 0, 0, 0]
-    assert chart.data[0].y[0].endswith("host unknown")
+def test_the_halves_of_what_is_not_recorded_stand_apart_in_json(tmp_path: Path) -> None:
+    (device,) = summarize(trace(tmp_path, 410)).to_json()["devices"]
+    assert device["untraced_ns"] == {"gpu_active": 100_000, "gpu_idle": 490_000}
+    assert sum(device["untraced_ns"].values()) == device["states_ns"]["untraced"]
+
+
+def test_a_trace_with_all_of_the_host_has_four_states(tmp_path: Path) -> None:
+    found = trace(tmp_path, 1000)
+    assert "not recorded" not in shown(summary_table(summarize(found)))
+    assert "not recorded" not in shown(terminal_plot([found]))
+    assert len(states_chart({"run": summarize(found)}).data) == len(run_chart(found).data) == 4
+    both = states_chart({"run": summarize(found), "other": summarize(trace(tmp_path, 410))})
+    assert len(both.data) == 6
+
+
+def test_no_efficiency_where_much_of_the_host_is_not_recorded(tmp_path: Path) -> None:
+    assert summarize(trace(tmp_path, 950)).devices[0].overlap.efficiency_pct is not None
+    assert summarize(trace(tmp_path, 949)).devices[0].overlap.efficiency_pct is None
 
 
 @IN_A_BROWSER[0]
 @IN_A_BROWSER[1]
 @pytest.mark.parametrize(
-    ("recorded_us", "cells"), [(410, ["unknown"] * 4), (1000, ["51.00 %", "0.00 %", "49.00 %", "0.00 %"])]
+    ("recorded_us", "cells"),
+    [
+        (410, ["41.00 %", "0.00 %", "10.00 %", "49.00 %", "0.00 %", "0.00 %"]),
+        (970, ["50.00 %", "0.00 %", "1.00 %", "2.00 %", "47.00 %", "0.00 %"]),
+        (1000, ["51.00 %", "0.00 %", "49.00 %", "0.00 %"]),
+    ],
 )
 def test_the_page_says_so_too(visit: Visit, tmp_path: Path, recorded_us: int, cells: list[str]) -> None:
     page = visit(timeline_html(trace(tmp_path, recorded_us)))
     whole = page.locator(".shares tbody tr").last.locator("td").all_inner_texts()
     assert whole == [*cells, "51.00 %"]
-
-
-@IN_A_BROWSER[0]
-@IN_A_BROWSER[1]
-def test_the_page_names_little_untraced_time(visit: Visit, tmp_path: Path) -> None:
-    page = visit(timeline_html(trace(tmp_path, 970)))
     names = page.locator(".shares thead th").all_inner_texts()
-    assert names == ["overlap", "GPU only or untraced", "CPU only", "neither or untraced", "GPU active"]
+    assert names == [style.label for state, style in theme.STATES.items() if state in drawn(len(cells))] + [
+        "GPU active"
+    ]
+
+
+def drawn(columns: int) -> list[str]:
+    return theme.drawn_states(untraced=columns > 4)
 
 
 def test_only_the_gap_that_the_window_ends_is_the_last(tmp_path: Path) -> None:

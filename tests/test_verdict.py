@@ -12,7 +12,7 @@ from oracle import COMPUTE, ENGINE, H2D, Row, trace_of
 from cbprof.analysis.accounting.blame import BlameTotal, Cause
 from cbprof.analysis.accounting.gaps import Gaps
 from cbprof.analysis.accounting.phases import PhaseTime
-from cbprof.analysis.accounting.states import StateTotals, traced
+from cbprof.analysis.accounting.states import StateTotals
 from cbprof.analysis.summary import summarize
 from cbprof.analysis.verdict.overlap import Overlap
 from cbprof.analysis.verdict.verdict import Bound, Findings, Shortened, Verdict, judge
@@ -253,11 +253,11 @@ def bound_at(  # of 1000 ns
     found = Findings(
         evidence_level="cupti",
         n_gpu_events=events,
-        states=StateTotals(hidden, gpu - hidden, cpu - hidden, idle - cpu + hidden),
+        states=StateTotals(hidden, gpu - hidden, 0, 0, cpu - hidden, idle - cpu + hidden),
         gaps=gaps,
         causes=[BlameTotal(cause, cause.label, ns) for cause, ns in {**causes, Cause.PHASE: rest}.items()],
         one_off_idle_ns=0,
-        overlap=Overlap(hidden, min(cpu, gpu), None, None),
+        overlap=Overlap(hidden, min(cpu, gpu), True, None, None),
         waits=[PhaseTime("wait", True, blocked, 0, 1, blocked, blocked)],
         shortened=Shortened(0, 0),
     )
@@ -302,7 +302,6 @@ def test_serialised_hides_less_than_half_and_waits_for_more_than_half_of_the_gpu
     assert bound_at(idle=500, cpu=500, hidden=99, blocked=301) is Bound.HOST
 
 
-def test_the_states_are_unknown_above_5_percent_of_untraced_time() -> None:
-    totals = StateTotals(250, 250, 250, 250)
-    assert traced(totals, 20, 30) == ((250, 230, 250, 220), 50)
-    assert traced(totals, 20, 31) == (None, 51)
+def test_figures_of_the_host_need_a_record_of_95_percent_of_its_time() -> None:
+    assert StateTotals(250, 230, 20, 30, 250, 220).host_known
+    assert not StateTotals(250, 230, 20, 31, 250, 219).host_known

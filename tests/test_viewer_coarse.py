@@ -9,6 +9,7 @@ from test_timeline import unpack
 from timeline_samples import MS, long_trace, steady_trace
 
 from cbprof.render.picture.scene import Scene, lane_order, scene
+from cbprof.render.theme import STATES
 from cbprof.render.web import viewer_coarse
 from cbprof.render.web.viewer_coarse import coarse_document, stretches
 from cbprof.render.web.viewer_data import run_document
@@ -69,7 +70,7 @@ def test_only_what_lies_in_a_stretch_is_shipped(steady: Scene) -> None:
     assert (steps[0], steps[-1]) == (0, 4999)
     assert len(steps) < 600
     states = unpack(found["devices"][0]["states"]["state"])
-    assert (states == 4).sum() == len(found["coarse"]["stretches"])  # what follows a stretch is unknown
+    assert (states == len(STATES)).sum() == len(found["coarse"]["stretches"])  # what follows a stretch is unknown
 
 
 def test_a_short_run_ships_everything() -> None:

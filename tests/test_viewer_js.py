@@ -46,7 +46,7 @@ def fixture() -> dict[str, Any]:
         ],
         "enums": enums(),
         "run": {key: document[key] for key in READ},
-        "coverage": {key: getattr(bins, key).tolist() for key in STATES},
+        "coverage": dict(zip(STATES, bins.stacked.tolist(), strict=True)),
     }
 
 

@@ -15,7 +15,7 @@ from cbprof.analysis.accounting.host import HostTimeline
 from cbprof.analysis.accounting.idle import idle_ns, idle_pct
 from cbprof.analysis.accounting.phases import PhaseTime
 from cbprof.analysis.accounting.segments import NO_SEGMENTS, Segments, over_context, over_time
-from cbprof.analysis.accounting.states import Activity, StateTotals, TracedStates, states, traced
+from cbprof.analysis.accounting.states import Activity, StateTotals, states
 from cbprof.analysis.accounting.steps import StepTimes, step_times, with_host_in
 from cbprof.analysis.accounting.window import Window
 from cbprof.analysis.profiles.device_work import Profile, profile
@@ -67,12 +67,9 @@ class DeviceSummary:
         return idle_pct(self.idle_ns, self.window.length_ns)
 
     @property
-    def traced(self) -> TracedStates:
-        """The states as far as the trace says what the host did; None where idle time is unknown as well."""
-        if self.idle_ns is None:
-            return TracedStates(None, 0)
-        found = self.profile
-        return traced(self.states, found.untraced_active_ns, found.untraced_idle_ns) if found else traced(self.states)
+    def known_states(self) -> StateTotals | None:
+        """The states; None where the idle time is unknown."""
+        return None if self.idle_ns is None else self.states
 
     @property
     def not_computing_pct(self) -> float | None:
@@ -128,7 +125,10 @@ class DeviceSummary:
             "n_gaps": len(self.gaps) if known or not self.window.recorded else None,
             "longest_gap_ns": self.gaps.longest_ns if known else None,
             "gaps": [self.gap_to_json(row) for row in rows] if known else [],
-            "states_ns": self.traced.to_json() if known else None,
+            "states_ns": self.states.to_json() if known else None,
+            "untraced_ns": {"gpu_active": self.states.untraced_active, "gpu_idle": self.states.untraced_idle}
+            if known
+            else None,
             "ceiling_ns": self.ceiling_ns,
             "speedup_bound": self.speedup_bound,
             "gap_percentiles_ns": percentiles if known else None,
@@ -214,7 +214,7 @@ def summarize_device(
         over_time=NO_SEGMENTS if idle is None else over_time(here, steps),
         over_context=NO_SEGMENTS if idle is None else over_context(here, steps),
         verdict=judge(None if idle is None else findings),
-        profile=profile(trace, here, host) if trace.is_profile else None,
+        profile=profile(trace, here) if trace.is_profile else None,
         device_name=trace.meta.device_names.get(device),
     )
 

@@ -251,8 +251,8 @@ def _warnings(trace: Trace, devices: tuple[DeviceSummary, ...], activity: Activi
         if device.idle_ns is None:
             nothing = "no compute" if activity == "compute" else "nothing"
             yield f"device {device.device} ran {nothing} in the window: its idle time is unknown"
-        elif device.traced.states is None:
-            share = 100 * device.traced.untraced_ns / device.window.length_ns
+        elif not device.states.host_known:
+            share = 100 * device.states.untraced / device.window.length_ns
             yield f"{percent(share)} of the time no record says what the host did: whether it worked then is unknown"
     if trace.evidence == "unknown" and devices:
         yield "the file does not say how it was measured: what counts as active, and how exactly, is unknown"

@@ -26,8 +26,8 @@ _IN_A_SENTENCE: Mapping[Evidence, str] = MappingProxyType(
     {
         "cuda_events": "GPU activity is the time between CUDA events on a stream; holes inside such a span are not "
         "seen.",
-        "cupti": "GPU activity is the union of the device's own records (CUPTI); host time without record counts as "
-        "idle.",
+        "cupti": "GPU activity is the union of the device's own records (CUPTI); where no record says what the "
+        "host did, it is not known to work or to be idle.",
         "emulated": "No GPU: {player} plays the device; active means that it was running the operation.",
         "predicted": "Predicted from another trace, not measured.",
         "unknown": "How GPU activity was measured is unknown: the file does not say.",

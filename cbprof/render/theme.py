@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 
 class StateStyle(NamedTuple):
-    """How one of the four states looks.
+    """How one of the states looks.
 
     ``color`` is hex, for light backgrounds; ``pattern`` fills a bar in a terminal, ``plain`` where it has only ASCII.
     """
@@ -23,15 +23,26 @@ class StateStyle(NamedTuple):
     plain: str
 
 
-# In the order in which bars and legends show them: from what is wanted to what is not.
+# In the order in which bars and legends show them, the GPU active first. Pale: no record says what the host did.
 STATES: Mapping[str, StateStyle] = MappingProxyType(
     {
         "overlap": StateStyle("#00664f", "overlap", "█", "#"),
         "gpu_only": StateStyle("#5cc8a8", "GPU only", "▓", "="),
+        "untraced_active": StateStyle("#c3ddd3", "GPU active, host not recorded", "▒", "+"),
+        "untraced_idle": StateStyle("#f0dccf", "GPU idle, host not recorded", "░", "-"),
         "cpu_only": StateStyle("#d55e00", "CPU only", "▚", "/"),
         "neither": StateStyle("#b8b8b8", "neither", "·", "."),
     }
 )
+
+
+UNTRACED = ("untraced_active", "untraced_idle")
+"""The two halves of the fifth state, host not recorded. Pictures show them where a trace has such time."""
+
+
+def drawn_states(*, untraced: bool) -> list[str]:
+    """The states that a picture draws; ``untraced``: whether some of the host's time was not recorded."""
+    return [state for state in STATES if untraced or state not in UNTRACED]
 
 
 def text_on(color: str) -> str:

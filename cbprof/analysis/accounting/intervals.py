@@ -125,9 +125,13 @@ class Intervals:
 
     def subtract(self, other: Intervals) -> Intervals:
         """What lies in this set and not in ``other``."""
-        if not len(self):
+        if not len(self) or not len(other):
             return self
         return self.intersect(other.complement(int(self.start[0]), int(self.end[-1])))
+
+
+EMPTY = Intervals(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
+"""The set without an instant."""
 
 
 def union(start: Int64, end: Int64) -> Intervals:
@@ -136,8 +140,7 @@ def union(start: Int64, end: Int64) -> Intervals:
     if not kept.all():
         start, end = start[kept], end[kept]
     if not len(start):
-        empty = np.array([], dtype=np.int64)
-        return Intervals(empty, empty)
+        return EMPTY
     if (start[1:] < start[:-1]).any():
         order = np.argsort(start, kind="stable")
         start, end = start[order], end[order]

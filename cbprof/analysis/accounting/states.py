@@ -1,4 +1,4 @@
-"""Overlap, GPU only, CPU only, neither: the four states that partition a window."""
+"""Overlap, GPU only, CPU only, neither, and host not recorded: the five states that partition a window."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from cbprof.analysis.accounting.host import HostTimeline, driving_lanes, frames, host_timeline
-from cbprof.analysis.accounting.intervals import Intervals, union, union_of
+from cbprof.analysis.accounting.intervals import EMPTY, Intervals, union, union_of
 from cbprof.analysis.accounting.window import Window
 from cbprof.trace import COPY_KINDS, Kind, Trace
 
@@ -23,57 +23,70 @@ ACTIVITY_KINDS: dict[Activity, tuple[Kind, ...]] = {
 
 
 class StateTotals(NamedTuple):
-    """Nanoseconds in each state; their sum is the length of the window."""
+    """Nanoseconds in each state; their sum is the length of the window. In the order in which pictures stack them.
+
+    The fifth state, *host not recorded*, is known by its half: the GPU was active, or idle.
+    """
 
     overlap: int
     gpu_only: int
+    untraced_active: int
+    untraced_idle: int
     cpu_only: int
     neither: int
 
+    @property
+    def gpu(self) -> int:
+        """While the GPU was active, whatever the host did."""
+        return sum(getattr(self, state) for state in GPU_ACTIVE)
+
+    @property
+    def cpu(self) -> int:
+        """While the host is known to have worked."""
+        return self.overlap + self.cpu_only
+
+    @property
+    def untraced(self) -> int:
+        """While no record says what the host did."""
+        return self.untraced_active + self.untraced_idle
+
+    @property
+    def host_known(self) -> bool:
+        """Whether so little of the host's time lacks a record that figures of the host may rest on the rest."""
+        return 100 * self.untraced <= MOST_UNTRACED_PCT * sum(self)
+
+    def to_json(self) -> dict[str, int]:
+        """Five states, which sum to the window; ``untraced`` is host not recorded."""
+        known = {name: getattr(self, name) for name in ("overlap", "gpu_only", "cpu_only", "neither")}
+        return known | {"untraced": self.untraced}
+
+
+GPU_ACTIVE = ("overlap", "gpu_only", "untraced_active")
+"""The states in which the GPU is active. They come first, so that a picture has one border of active and idle."""
 
 MOST_UNTRACED_PCT = 5
-"""Above this share of untraced host time nothing is said about whether the host was active."""
-
-
-class TracedStates(NamedTuple):
-    """The states without the time of which no record says what the host did; None where that is much of the window.
-
-    All of them and ``untraced_ns`` sum to the window.
-    """
-
-    states: StateTotals | None
-    untraced_ns: int
-
-    def to_json(self) -> dict[str, int | None]:
-        states: dict[str, int | None] = dict.fromkeys(StateTotals._fields)
-        return states | (self.states._asdict() if self.states else {}) | {"untraced": self.untraced_ns}
-
-
-def traced(totals: StateTotals, active_ns: int = 0, idle_ns: int = 0) -> TracedStates:
-    """``active_ns``, ``idle_ns``: untraced time in which the GPU was active, or idle."""
-    untraced = active_ns + idle_ns
-    if 100 * untraced > MOST_UNTRACED_PCT * sum(totals):
-        return TracedStates(None, untraced)
-    known = totals._replace(gpu_only=totals.gpu_only - active_ns, neither=totals.neither - idle_ns)
-    return TracedStates(known, untraced)
+"""Above this share of the window without a record of the host, no figure that rests on the host's work is given."""
 
 
 @dataclass(frozen=True, eq=False)
 class States:
-    """When the GPU and the CPU were active in a window. Both sets are clipped to it.
+    """When the GPU and the CPU were active in a window, and when no record says what the host did. Clipped to it.
 
-    ==============  ============  =============
-    \\               CPU active    CPU idle
-    ==============  ============  =============
-    **GPU active**  overlap       GPU only
-    **GPU idle**    CPU only      neither
-    ==============  ============  =============
+    ==============  ============  =============  ===================
+    \\               CPU active    CPU idle       host not recorded
+    ==============  ============  =============  ===================
+    **GPU active**  overlap       GPU only       untraced, active
+    **GPU idle**    CPU only      neither        untraced, idle
+    ==============  ============  =============  ===================
+
+    The CPU is nowhere active in ``untraced``, which is empty but in the trace of a profiler.
     """
 
     window: Window
     device: int
     gpu: Intervals
     cpu: Intervals
+    untraced: Intervals = EMPTY
 
     @cached_property
     def overlap(self) -> Intervals:
@@ -81,7 +94,15 @@ class States:
 
     @property
     def gpu_only(self) -> Intervals:
-        return self.gpu.subtract(self.cpu)
+        return self.gpu.subtract(self.cpu).subtract(self.untraced)
+
+    @property
+    def untraced_active(self) -> Intervals:
+        return self.untraced.intersect(self.gpu)
+
+    @property
+    def untraced_idle(self) -> Intervals:
+        return self.untraced.subtract(self.gpu)
 
     @property
     def cpu_only(self) -> Intervals:
@@ -89,12 +110,12 @@ class States:
 
     @property
     def neither(self) -> Intervals:
-        return self.gaps.subtract(self.cpu)
+        return self.gaps.subtract(self.cpu).subtract(self.untraced)
 
     @property
-    def parts(self) -> tuple[Intervals, Intervals, Intervals, Intervals]:
-        """The four states in the order of :class:`StateTotals`; they partition the window."""
-        return (self.overlap, self.gpu_only, self.cpu_only, self.neither)
+    def parts(self) -> tuple[Intervals, ...]:
+        """The states in the order of :class:`StateTotals`; they partition the window."""
+        return tuple(getattr(self, name) for name in StateTotals._fields)
 
     @property
     def gaps(self) -> Intervals:
@@ -104,12 +125,14 @@ class States:
     def within(self, window: Window) -> States:
         """The same in a shorter window."""
         a, b = window.start_ns, window.end_ns
-        return States(window, self.device, self.gpu.clip(a, b), self.cpu.clip(a, b))
+        return States(window, self.device, self.gpu.clip(a, b), self.cpu.clip(a, b), self.untraced.clip(a, b))
 
     def totals(self) -> StateTotals:
-        both = self.overlap.total_ns
+        both, active = self.overlap.total_ns, self.untraced_active.total_ns
+        idle = self.untraced.total_ns - active
         gpu, cpu = self.gpu.total_ns, self.cpu.total_ns
-        return StateTotals(both, gpu - both, cpu - both, self.window.length_ns - gpu - cpu + both)
+        neither = self.window.length_ns - gpu - cpu + both
+        return StateTotals(both, gpu - both - active, active, idle, cpu - both, neither - idle)
 
 
 def gpu_active(trace: Trace, device: int, activity: Activity = "compute") -> Intervals:
@@ -124,16 +147,36 @@ def cpu_active(trace: Trace, device: int | None = None, host: HostTimeline | Non
     On each lane the innermost span decides: a wait inside work is idle, work inside a wait is active.
     """
     host = host_timeline(trace) if host is None else host
-    driving = host.of_lanes(driving_lanes(trace, host, device))
+    return _worked(_told(trace, host, device))
+
+
+def _worked(driving: HostTimeline) -> Intervals:
     working = driving.working
-    if trace.is_profile:
-        working &= ~frames(trace)[driving.span]
     return union(driving.start[working], driving.end[working])
+
+
+def _told(trace: Trace, host: HostTimeline, device: int | None) -> HostTimeline:
+    """What is known of the lanes that drive a device. The frame of a step does not tell what happened in it."""
+    driving = host.of_lanes(driving_lanes(trace, host, device))
+    return driving.select(~frames(trace)[driving.span]) if trace.is_profile else driving
+
+
+def _untraced(trace: Trace, window: Window, driving: HostTimeline) -> Intervals:
+    """That of the window of which no record says what the host lanes did that drive a device.
+
+    Only a profiler records the host call by call, so that time without a record is not known to be idle. An engine's
+    own spans cover all that it does: what they leave out is idle.
+    """
+    if not trace.is_profile:
+        return EMPTY
+    return driving.covered().complement(window.start_ns, window.end_ns)
 
 
 def states(
     trace: Trace, window: Window, device: int, activity: Activity = "compute", host: HostTimeline | None = None
 ) -> States:
     """The states of one device. Pass ``host``, if it is at hand, to save computing it again."""
-    everywhere = States(window, device, gpu_active(trace, device, activity), cpu_active(trace, device, host))
-    return everywhere.within(window)
+    host = host_timeline(trace) if host is None else host
+    driving = _told(trace, host, device)
+    gpu = gpu_active(trace, device, activity)
+    return States(window, device, gpu, _worked(driving), _untraced(trace, window, driving)).within(window)

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from cbprof.analysis.accounting.device_time import graph_replays
 from cbprof.analysis.accounting.gaps import WhichGaps
-from cbprof.analysis.accounting.host import HostTimeline, driving_lanes, frames
+from cbprof.analysis.accounting.host import frames
 from cbprof.analysis.accounting.idle import idle_pct
 from cbprof.analysis.accounting.intervals import Intervals, union, union_of
 from cbprof.analysis.accounting.states import ACTIVITY_KINDS, States
@@ -48,7 +48,6 @@ class Profile:
 
     ``sum_gpu_ns``: durations added up, which counts what overlaps twice. ``compute_busy_ns``: kernels that are no
     collectives. ``overhead_ns``: the profiler's own, ``idle_outside_ns`` the idle time outside it.
-    ``untraced_active_ns``, ``untraced_idle_ns``: no record says what the host did while the device was active, or idle.
     ``hidden_ns``: by name of an annotation, how long the device was active in it. ``clipped``: the device's activity
     under :data:`CLIP_TO_NEXT_START`, where that differs.
     """
@@ -57,15 +56,9 @@ class Profile:
     compute_busy_ns: int
     overhead_ns: int
     idle_outside_ns: int
-    untraced_active_ns: int
-    untraced_idle_ns: int
     hidden_ns: Mapping[str, int]
     rocclr: Rocclr | None
     clipped: Clipped | None
-
-    @property
-    def untraced_ns(self) -> int:
-        return self.untraced_active_ns + self.untraced_idle_ns
 
     def to_json(self, not_computing_pct: float | None, gaps: WhichGaps) -> dict[str, Any]:
         """``not_computing_pct``: the share of the window without a kernel, collectives apart."""
@@ -110,7 +103,7 @@ class Clipped:
         }
 
 
-def profile(trace: Trace, states: States, host: HostTimeline) -> Profile:
+def profile(trace: Trace, states: States) -> Profile:
     """The figures of the device and the window of ``states``."""
     start_ns, end_ns = states.window.start_ns, states.window.end_ns
     device = states.device
@@ -120,14 +113,11 @@ def profile(trace: Trace, states: States, host: HostTimeline) -> Profile:
 
     computing = trace.mask(kinds=(Kind.GPU_COMPUTE,), device=device) & ~graph_replays(trace)
     overhead = covered(trace.mask(kinds=(Kind.CPU_OVERHEAD,)))
-    no_record = untraced(trace, states, host)
     return Profile(
         sum_gpu_ns=_sum(trace, states),
         compute_busy_ns=covered(computing).total_ns,
         overhead_ns=overhead.total_ns,
         idle_outside_ns=states.gaps.subtract(overhead).total_ns,
-        untraced_active_ns=no_record.intersect(states.gpu).total_ns,
-        untraced_idle_ns=no_record.subtract(states.gpu).total_ns,
         hidden_ns=_hidden(trace, states),
         rocclr=_rocclr(trace, states),
         clipped=_clipped(trace, device),
@@ -139,17 +129,6 @@ def _sum(trace: Trace, states: States) -> int:
     start = np.maximum(trace.start_ns[busy], states.window.start_ns)
     end = np.minimum(trace.start_ns[busy] + trace.dur_ns[busy], states.window.end_ns)
     return int(np.maximum(end - start, 0).sum())
-
-
-def recorded(trace: Trace, device: int, host: HostTimeline) -> Intervals:
-    """The time in which some record says what a host lane that drives the device did."""
-    driving = host.of_lanes(driving_lanes(trace, host, device))
-    return driving.select(~frames(trace)[driving.span]).covered()
-
-
-def untraced(trace: Trace, states: States, host: HostTimeline) -> Intervals:
-    """That of the window of ``states`` of which no record says what the host did."""
-    return recorded(trace, states.device, host).complement(states.window.start_ns, states.window.end_ns)
 
 
 def _hidden(trace: Trace, states: States) -> dict[str, int]:

@@ -46,19 +46,21 @@ class Overlap:
     """How well host and device overlap in a window.
 
     ``hidden_ns``: host work done while the device was active. ``hideable_ns``: the most that could have been, which is
-    all the host's work or all the device's, whichever is less. ``graph_coverage_pct``: the share of steps that replayed
-    a graph; None where the trace does not say.
+    all the host's work or all the device's, whichever is less; both as far as the host was recorded. ``host_known``:
+    whether that is enough to go by. ``graph_coverage_pct``: the share of steps that replayed a graph; None where the
+    trace does not say.
     """
 
     hidden_ns: int
     hideable_ns: int
+    host_known: bool
     launch_lead: LaunchLead | None
     graph_coverage_pct: float | None
 
     @property
     def efficiency_pct(self) -> float | None:
-        """100 x hidden / hideable; None where there was nothing to hide."""
-        return 100 * self.hidden_ns / self.hideable_ns if self.hideable_ns else None
+        """100 x hidden / hideable; None where there was nothing to hide, or too little of the host is recorded."""
+        return 100 * self.hidden_ns / self.hideable_ns if self.hideable_ns and self.host_known else None
 
     def to_json(self) -> dict[str, Any]:
         lead = self.launch_lead
@@ -74,8 +76,13 @@ class Overlap:
 
 def overlap(trace: Trace, states: StateTotals, steps: StepTimes) -> Overlap:
     """The overlap of one device in a window, from its states and steps there."""
-    cpu, gpu = states.overlap + states.cpu_only, states.overlap + states.gpu_only
-    return Overlap(states.overlap, min(cpu, gpu), launch_lead(steps), _graph_coverage_pct(trace, steps))
+    return Overlap(
+        hidden_ns=states.overlap,
+        hideable_ns=min(states.cpu, states.gpu),
+        host_known=states.host_known,
+        launch_lead=launch_lead(steps),
+        graph_coverage_pct=_graph_coverage_pct(trace, steps),
+    )
 
 
 def launch_lead(steps: StepTimes) -> LaunchLead | None:

@@ -59,12 +59,13 @@ def shortened(states: States, steps: StepTimes) -> Shortened:
     Once that time is gone the other side is what the step waits for. Without steps the window counts as one.
     """
     if not len(steps):
-        overlap, gpu_only, cpu_only, _ = states.totals()
-        return Shortened(min(_share(overlap + gpu_only), gpu_only), min(_share(overlap + cpu_only), cpu_only))
+        found = states.totals()
+        gpu_alone = found.gpu - found.overlap
+        return Shortened(min(_share(found.gpu), gpu_alone), min(_share(found.cpu), found.cpu_only))
     start, end = steps.start_ns, steps.end_ns
-    gpu_alone = states.gpu.within(start, end) - states.overlap.within(start, end)
+    gpu_alone_in_step = states.gpu.within(start, end) - states.overlap.within(start, end)
     return Shortened(
-        device_ns=int(np.minimum(_share(steps.compute_ns), gpu_alone).sum()),
+        device_ns=int(np.minimum(_share(steps.compute_ns), gpu_alone_in_step).sum()),
         host_ns=int(np.minimum(_share(steps.cpu_work_ns), steps.cpu_exposed_ns).sum()),
     )
 
@@ -117,11 +118,11 @@ class Findings:
 
     @property
     def gpu_ns(self) -> int:
-        return self.states.overlap + self.states.gpu_only
+        return self.states.gpu
 
     @property
     def cpu_ns(self) -> int:
-        return self.states.overlap + self.states.cpu_only
+        return self.states.cpu
 
     @property
     def lasting_idle_pct(self) -> float:

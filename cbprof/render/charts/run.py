@@ -21,7 +21,7 @@ from cbprof.numbers import duration, percent
 from cbprof.render.charts.style import ROW_HEIGHT, area_of, as_text, bar_of, empty, figure, seconds
 from cbprof.render.picture.coverage import coverage
 from cbprof.render.picture.scene import Scene, scene
-from cbprof.render.theme import STATES, phase_colors
+from cbprof.render.theme import STATES, drawn_states, phase_colors
 from cbprof.trace import Int64, Trace
 
 if TYPE_CHECKING:
@@ -43,11 +43,14 @@ def run_chart(trace: Trace, other: Trace | None = None) -> Figure:
         return empty(NO_DEVICE)
     titles = [as_text(f"{each.trace.mode}: {each.title}" if each.trace.mode else each.title) for each in scenes]
     made = figure(len(scenes), titles=titles, spacing=0.2, shared_xaxes="all")
+    drawn = drawn_states(untraced=any(len(each.most_idle.untraced) for each in scenes))
     for row, each in enumerate(scenes, start=1):
         window = each.window
         found = coverage(each.most_idle, window.start_ns, window.end_ns, BINS)
         x = seconds(found.edges - window.start_ns)
         for (state, style), share in zip(STATES.items(), found.shares, strict=True):
+            if state not in drawn:
+                continue
             y = [round(100 * value, 3) for value in (*share.tolist(), share[-1])]  # the last step needs its end
             shown = {"name": style.label, "legendgroup": state, "showlegend": row == 1, "stackgroup": f"run {row}"}
             area = go.Scatter(x=x, y=y, hovertemplate="%{y:.2f} %", **shown, **area_of(state))
@@ -128,7 +131,7 @@ def idle_chart(trace: Trace) -> Figure:
             continue
         window = states.window
         found = coverage(states, window.start_ns, window.end_ns, min(IDLE_BINS, window.length_ns))
-        idle = [round(100 * value, 3) for value in found.shares[2:].sum(axis=0).tolist()]
+        idle = [round(100 * value, 3) for value in found.idle_shares.tolist()]
         x, name = seconds(found.edges - window.start_ns), f"GPU {states.device}"
         made.add_trace(go.Scatter(x=x, y=[*idle, idle[-1]], name=name, hovertemplate="%{y:.2f} %", **line), 1, 1)
     if by_context:
@@ -154,7 +157,7 @@ def _idle_over_context(each: Scene) -> Mapping[int, float]:
 def states_chart(summaries: Mapping[str, Summary]) -> Figure:
     """The states of several summaries as bars of shares: levels of evidence of one run, or runs beside each other.
 
-    A bar leaves out the time of which no record says what the host did; there is none where that is much.
+    There is no bar where the idle time is unknown.
     """
     import plotly.graph_objects as go
 
@@ -163,9 +166,10 @@ def states_chart(summaries: Mapping[str, Summary]) -> Figure:
         return empty(NO_DEVICE)
     names = [_bar_name(name, device) for name, device in known.items()]
     made = figure()
-    for state, style in STATES.items():
+    for state in drawn_states(untraced=any(device.states.untraced for device in known.values())):
+        style = STATES[state]
         shares = [
-            100 * getattr(device.traced.states, state, 0) / max(1, sum(device.states)) for device in known.values()
+            100 * getattr(device.known_states, state, 0) / max(1, sum(device.states)) for device in known.values()
         ]
         bars = go.Bar(y=names, x=[round(share, 3) for share in shares], orientation="h", marker=bar_of(state))
         made.add_trace(bars.update(name=style.label, hovertemplate="%{x:.2f} %"))
@@ -175,5 +179,4 @@ def states_chart(summaries: Mapping[str, Summary]) -> Figure:
 
 
 def _bar_name(name: str, device: DeviceSummary) -> str:
-    host = ", host unknown" if device.traced.states is None else ""
-    return f"{as_text(name)}: GPU idle {percent(device.idle_pct)}{host}"
+    return f"{as_text(name)}: GPU idle {percent(device.idle_pct)}"

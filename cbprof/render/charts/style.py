@@ -17,8 +17,14 @@ if TYPE_CHECKING:
 # Readable on white and on black, so that a figure can stand on a page of either theme.
 TEXT, GRID = "#717b87", "rgba(120, 130, 142, 0.22)"
 FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, sans-serif'
-# Solid is the GPU at work; hatched or dotted is somebody waiting. A pattern of plotly, and its ink.
-PATTERNS = {"cpu_only": ("/", "#8f3d00"), "neither": (".", "#6f757c")}
+# Solid is the GPU at work, hatched or dotted is somebody waiting, crossed is a host of which no record tells.
+# A pattern of plotly, and its ink.
+PATTERNS = {
+    "untraced_active": ("x", "#6f9d8c"),
+    "untraced_idle": ("x", "#c08d6c"),
+    "cpu_only": ("/", "#8f3d00"),
+    "neither": (".", "#6f757c"),
+}
 ROW_HEIGHT = 230
 LONGEST_NAME = 60
 # Of lines and bars that are no state: apart in lightness as well as in hue.

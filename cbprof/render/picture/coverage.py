@@ -12,25 +12,23 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from cbprof.analysis.accounting.states import States
+from cbprof.analysis.accounting.states import GPU_ACTIVE, States, StateTotals
 from cbprof.trace import Int64
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Coverage:
-    """Nanoseconds of each state in each bin; the four add up to the width of the bin.
+    """Nanoseconds of each state in each bin; they add up to the width of the bin.
 
-    ``edges`` has one element more than there are bins: bin ``i`` is [edges[i], edges[i + 1]).
+    ``edges`` has one element more than there are bins: bin ``i`` is [edges[i], edges[i + 1]). ``stacked``: of shape
+    (states, bins), the states from the bottom of a picture to its top, in the order of ``theme.STATES``.
     """
 
     edges: Int64
-    overlap: Int64
-    gpu_only: Int64
-    cpu_only: Int64
-    neither: Int64
+    stacked: Int64
 
     def __len__(self) -> int:
-        return len(self.overlap)
+        return len(self.edges) - 1
 
     @property
     def width_ns(self) -> Int64:
@@ -38,15 +36,17 @@ class Coverage:
         return np.diff(self.edges)
 
     @property
-    def stacked(self) -> Int64:
-        """Shape (4, bins): the states from the bottom of a picture to its top, in the order of ``theme.STATES``."""
-        return np.stack((self.overlap, self.gpu_only, self.cpu_only, self.neither))
-
-    @property
     def shares(self) -> npt.NDArray[np.float64]:
         """:attr:`stacked` as fractions of each bin. Bins without a width have no share of anything."""
         width = self.width_ns
-        return np.divide(self.stacked, width, out=np.zeros((4, len(width))), where=width > 0)
+        return np.divide(self.stacked, width, out=np.zeros(self.stacked.shape), where=width > 0)
+
+    @property
+    def idle_shares(self) -> npt.NDArray[np.float64]:
+        """The fraction of each bin in which the GPU was idle."""
+        idle = [state not in GPU_ACTIVE for state in StateTotals._fields]
+        found: npt.NDArray[np.float64] = self.shares[idle].sum(axis=0)
+        return found
 
 
 def coverage(states: States, start_ns: int, end_ns: int, bins: int) -> Coverage:
@@ -60,8 +60,7 @@ def coverage(states: States, start_ns: int, end_ns: int, bins: int) -> Coverage:
             f"[{start_ns}, {end_ns}) does not lie in the window [{window.start_ns}, {window.end_ns}) of the states"
         )
     edges = bin_edges(start_ns, end_ns, bins)
-    overlap, gpu_only, cpu_only, neither = (np.diff(each.before(edges)) for each in states.parts)
-    return Coverage(edges, overlap, gpu_only, cpu_only, neither)
+    return Coverage(edges, np.stack([np.diff(each.before(edges)) for each in states.parts]))
 
 
 def bin_edges(start_ns: int, end_ns: int, bins: int) -> Int64:

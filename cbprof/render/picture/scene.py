@@ -9,9 +9,8 @@ import numpy as np
 from cbprof.analysis.accounting.cut_out import without_profiled_steps
 from cbprof.analysis.accounting.host import HostTimeline, host_timeline
 from cbprof.analysis.accounting.idle import idle_ns, idle_pct, most_idle
-from cbprof.analysis.accounting.states import Activity, States, StateTotals, TracedStates, states, traced
+from cbprof.analysis.accounting.states import Activity, States, StateTotals, states
 from cbprof.analysis.accounting.window import Window, default_mode, device_windows, hull
-from cbprof.analysis.profiles.device_work import untraced
 from cbprof.numbers import duration, percent
 from cbprof.render.evidence import in_a_sentence
 from cbprof.trace import NONE, Int64, Kind, Trace
@@ -63,22 +62,14 @@ class Scene:
         return activity_of(self.trace)
 
     @property
-    def traced(self) -> TracedStates:
-        """The states of all devices, added up; unknown where those of one are."""
-        found = [self.traced_of(each) for each in self.devices]
-        known = [each.states for each in found if each.states is not None]
-        totals = StateTotals(*map(sum, zip(*known, strict=True))) if len(known) == len(found) else None
-        return TracedStates(totals, sum(each.untraced_ns for each in found))
+    def totals(self) -> StateTotals | None:
+        """The states of all devices, added up; None where those of one are unknown."""
+        known = [found for found in map(self.totals_of, self.devices) if found is not None]
+        return StateTotals(*map(sum, zip(*known, strict=True))) if len(known) == len(self.devices) else None
 
-    def traced_of(self, device: States) -> TracedStates:
-        """The states of a device, as far as the trace says what the host did; unknown where its idle time is."""
-        if self.idle_ns[self.devices.index(device)] is None:
-            return TracedStates(None, 0)
-        if not self.trace.is_profile:
-            return traced(device.totals())
-        missing = untraced(self.trace, device, self.host)
-        active = missing.intersect(device.gpu).total_ns
-        return traced(device.totals(), active, missing.total_ns - active)
+    def totals_of(self, device: States) -> StateTotals | None:
+        """The states of a device; None where its idle time is unknown."""
+        return None if self.idle_ns[self.devices.index(device)] is None else device.totals()
 
     @property
     def first_view(self) -> tuple[int, int]:

@@ -25,8 +25,8 @@ from cbprof.trace import NONE, Int64, Kind, Trace
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StepRaster:
-    """``shares``: of shape (4, columns, bins), the mean share of each state (as in ``theme.STATES``) in a bin of time
-    since the start of compute, over the steps of a column. Less than 1 in all where some steps are over by then.
+    """``shares``: of shape (states, columns, bins), the mean share of each state (as in ``theme.STATES``) in a bin of
+    time since the start of compute, over the steps of a column. Less than 1 in all where some steps are over by then.
 
     ``step``: the first step of each column, and one past the last; ``context``: tokens of context a request at each
     of these, -1 where unknown. ``length_ns``: the height of the raster; ``longest_ns``: the longest step, which may be
@@ -49,7 +49,7 @@ def step_raster(trace: Trace, states: States, columns: int, bins: int, length_ns
     step, start = _compute_starts(trace, states.device, states.window)
     if not len(step):
         nothing = np.zeros(0, dtype=np.int64)
-        return StepRaster(nothing, nothing, length_ns, 0, np.zeros((4, 0, bins)))
+        return StepRaster(nothing, nothing, length_ns, 0, np.zeros((len(states.parts), 0, bins)))
     end = np.append(start[1:], states.window.end_ns)
     groups = bin_edges(0, len(step), min(columns, len(step)))
     offsets = bin_edges(0, length_ns, bins)
@@ -61,7 +61,7 @@ def step_raster(trace: Trace, states: States, columns: int, bins: int, length_ns
         context=_context(trace, np.append(step, step[-1])[groups]),
         length_ns=length_ns,
         longest_ns=int((end - start).max()),
-        shares=np.divide(np.stack(shares), whole, out=np.zeros((4, *whole.shape)), where=whole > 0),
+        shares=np.divide(np.stack(shares), whole, out=np.zeros((len(shares), *whole.shape)), where=whole > 0),
     )
 
 

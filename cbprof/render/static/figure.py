@@ -134,7 +134,7 @@ def _heading(page: Page, each: Scene, *, alone: bool) -> None:
     page.text(title, size=LARGE, weight="bold")
     room = page.width_in - 2 * MARGIN
     if each.devices:
-        lines = legend_lines(each.traced, room)
+        lines = legend_lines(each.totals, room)
         beside = text_width(title, LARGE, "bold") + 0.15 + legend_width(lines[0]) < room and len(lines) == 1
         page.space(-0.11 if beside else 0.06)
         for line in lines:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from cbprof.analysis.accounting.states import States, TracedStates
+from cbprof.analysis.accounting.states import States, StateTotals
 from cbprof.numbers import count, duration, tick_step, ticks
 from cbprof.render.panel import plain
 from cbprof.render.picture.coverage import coverage
@@ -16,15 +16,21 @@ from cbprof.render.picture.lanes import LaneView
 from cbprof.render.picture.scene import Scene
 from cbprof.render.picture.step_raster import StepRaster
 from cbprof.render.static.page import INK, MUTED, NORMAL, SMALL, Panel, fitting, gutter_name, text_width
-from cbprof.render.tables.statebar import shares_of, untraced_share
-from cbprof.render.theme import STATES, phase_colors, text_on
+from cbprof.render.tables.statebar import StateShare, state_shares
+from cbprof.render.theme import STATES, UNTRACED, phase_colors, text_on
 from cbprof.trace import NONE, Kind
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# Solid is the GPU at work; hatched or dotted is somebody waiting. The ink of the hatch, and matplotlib's name for it.
-HATCHES = {"cpu_only": ("#8f3d00", "//////"), "neither": ("#6f757c", "...")}
+# Solid is the GPU at work, hatched or dotted is somebody waiting, crossed is a host of which no record tells.
+# The ink of the hatch, and matplotlib's name for it.
+HATCHES = {
+    "untraced_active": ("#8fb5a7", "xxxx"),
+    "untraced_idle": ("#d1a68a", "xxxx"),
+    "cpu_only": ("#8f3d00", "//////"),
+    "neither": ("#6f757c", "..."),
+}
 WAIT, WAIT_INK = "#f1f3f5", "#b9c0c9"
 LEGEND, SWATCH, BETWEEN = 6.5, 0.18, 0.1  # points, inches, inches
 HAIRLINE = 0.008  # inches that a span is wide at least
@@ -66,35 +72,38 @@ def draw_run(panel: Panel, states: States, longest_ns: int, name: str) -> None:
         panel.axes.text(window.length_ns + offset, 0.5, text, size=SMALL, color=MUTED, va="center")
 
 
-def legend_lines(found: TracedStates, room_in: float) -> list[list[tuple[str, str]]]:
-    """The states with their shares, (state, text) each, in as few lines as the room allows. Untraced time has none."""
-    lines: list[list[tuple[str, str]]] = [[]]
-    items = [(state, f"{STATES[state].label} {share}") for state, share in zip(STATES, shares_of(found), strict=True)]
-    if found.untraced_ns and found.states:
-        items.append(("", f"untraced {untraced_share(found)}"))
-    for item in items:
+def legend_lines(found: StateTotals | None, room_in: float) -> list[list[StateShare]]:
+    """The states with their shares, in as few lines as the room allows."""
+    lines: list[list[StateShare]] = [[]]
+    for item in state_shares(found):
         if lines[-1] and legend_width([*lines[-1], item]) > room_in:
             lines.append([])
         lines[-1].append(item)
     return lines
 
 
-def legend_width(line: Sequence[tuple[str, str]]) -> float:
+def legend_width(line: Sequence[StateShare]) -> float:
     """Inches that a line of the legend takes."""
-    return sum(SWATCH + 0.05 + text_width(text, LEGEND) + BETWEEN for _, text in line) - BETWEEN
+    swatches = sum(len(item.drawn_as) for item in line)
+    return SWATCH * swatches + sum(0.05 + text_width(_named(item), LEGEND) + BETWEEN for item in line) - BETWEEN
 
 
-def draw_legend(panel: Panel, line: Sequence[tuple[str, str]]) -> None:
+def _named(item: StateShare) -> str:
+    return f"{item.label} {item.share}"
+
+
+def draw_legend(panel: Panel, line: Sequence[StateShare]) -> None:
     """One line of the legend, right aligned."""
     from matplotlib.patches import Rectangle
 
     panel.axes.set(xlim=(0, panel.width_in), ylim=(0, panel.height_in))
     x = panel.width_in - legend_width(line)
-    for state, text in line:
-        if state:
-            panel.axes.add_patch(Rectangle((x, 0.02), SWATCH, 0.1, **fill_of(state)))
-        panel.axes.text(x + SWATCH + 0.05, 0.07, text, size=LEGEND, color=INK, va="center_baseline")
-        x += legend_width([(state, text)]) + BETWEEN
+    for item in line:
+        for place, state in enumerate(item.drawn_as):
+            panel.axes.add_patch(Rectangle((x + place * SWATCH, 0.02), SWATCH, 0.1, **fill_of(state)))
+        behind = x + len(item.drawn_as) * SWATCH + 0.05
+        panel.axes.text(behind, 0.07, _named(item), size=LEGEND, color=INK, va="center_baseline")
+        x += legend_width([item]) + BETWEEN
 
 
 def draw_steps(
@@ -197,7 +206,9 @@ def raster_image(shares: npt.NDArray[np.float64], columns: int, rows: int) -> np
     paints = np.array([_rgb(style.color) for style in STATES.values()])
     image = mix @ paints + (1 - mix.sum(axis=2, keepdims=True)) * 255
     row, column = np.ogrid[:rows, :columns]
+    crossed = ((row - column) % STRIPES < 1) | ((row + column) % STRIPES < 1)
     marks = {
+        **dict.fromkeys(UNTRACED, crossed),
         "cpu_only": (row - column) % STRIPES < 2,
         "neither": ((row % STRIPES) // 2 == 0) & ((column % STRIPES) // 2 == 0),
     }

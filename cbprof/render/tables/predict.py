@@ -33,7 +33,7 @@ def predict_table(measured: Summary, cases: Sequence[Case], *, title: str | None
     last = cases[-1]
     parts: list[RenderableType] = [_figures(measured, cases).to_rich(), "", _bars(measured, cases)]
     if last.summary.most_idle is not None:
-        parts += [StateLegend(last.summary.most_idle.traced), ""]
+        parts += [StateLegend(last.summary.most_idle.known_states), ""]
     if (still := _still_waited_for(last)) is not None:
         parts += [still.to_rich(), ""]
     return framed(
@@ -79,7 +79,7 @@ def _bars(measured: Summary, cases: Sequence[Case]) -> Table:
     grid.add_column(ratio=1)
     for name, summary in named:
         if summary.most_idle is not None:
-            grid.add_row(Text(name, LABEL), StateBar(summary.most_idle.traced, summary.wall_ns / longest))
+            grid.add_row(Text(name, LABEL), StateBar(summary.most_idle.known_states, summary.wall_ns / longest))
     return grid
 
 

@@ -1,9 +1,10 @@
-"""The four states as one line of a terminal: told apart by colour, and by pattern where there is none."""
+"""The states as one line of a terminal: told apart by colour, and by pattern where there is none."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.measure import Measurement
@@ -11,28 +12,29 @@ from rich.segment import Segment
 from rich.style import Style
 from rich.text import Text
 
-from cbprof.analysis.accounting.states import TracedStates
+from cbprof.analysis.accounting.states import StateTotals
 from cbprof.numbers import UNKNOWN, percent
-from cbprof.render.theme import STATES
+from cbprof.render.theme import STATES, UNTRACED
+
+NOT_RECORDED = "host not recorded"
 
 
 @dataclass(frozen=True, slots=True)
 class StateBar:
     """A bar of the states' shares. ``scale``: its length as a share of the width, so that bars can be compared.
 
-    Untraced time is blank, at its end. There is no bar where the states are unknown.
+    There is no bar where the states are unknown.
     """
 
-    found: TracedStates
+    found: StateTotals | None
     scale: float = 1.0
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         width = max(1, round(options.max_width * self.scale))
-        known, untraced = self.found
-        if known is None:
+        if self.found is None:
             return
-        cells = cells_of((*known, untraced), width)
-        for (name, style), count in zip(STATES.items(), cells, strict=False):
+        cells = cells_of(self.found, width)
+        for (name, style), count in zip(STATES.items(), cells, strict=True):
             yield Segment(pattern(name, ascii_only=options.ascii_only) * count, Style(color=style.color))
         yield Segment.line()
 
@@ -40,35 +42,58 @@ class StateBar:
         return Measurement(4, options.max_width)
 
 
+class StateShare(NamedTuple):
+    """One of the five states in a legend: how it is drawn (two ways for host not recorded), its name and share."""
+
+    drawn_as: tuple[str, ...]
+    label: str
+    share: str
+
+
+def state_shares(found: StateTotals | None, *, untraced: bool | None = None) -> list[StateShare]:
+    """What a legend lists: the four states and, where a trace has such time, host not recorded. They sum to 100 %.
+
+    ``untraced``: whether to list the fifth in any case, such as beside another trace.
+    """
+    window = 0 if found is None else max(1, sum(found))
+
+    def share(*states: str) -> str:
+        return UNKNOWN if found is None else percent(100 * sum(getattr(found, state) for state in states) / window)
+
+    plain = [
+        StateShare((state,), style.label, share(state)) for state, style in STATES.items() if state not in UNTRACED
+    ]
+    if untraced or (untraced is None and found is not None and found.untraced):
+        active = f" (GPU active {share(UNTRACED[0])})" if found is not None and found.untraced else ""
+        plain.append(StateShare(UNTRACED, NOT_RECORDED, f"{share(*UNTRACED)}{active}"))
+    return plain
+
+
 @dataclass(frozen=True, slots=True)
 class StateLabel:
-    """A state's pattern in its colour, and its name; with ``text`` behind it."""
+    """The patterns of a state in their colours, and its name; with ``text`` behind it."""
 
-    state: str
+    state: StateShare
     text: str = ""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         yield self.rendered(options)
 
     def rendered(self, options: ConsoleOptions) -> Text:
-        style = STATES[self.state]
-        swatch = pattern(self.state, ascii_only=options.ascii_only)
-        return Text.assemble((swatch, style.color), f" {style.label}{self.text}")
+        swatches = [
+            (pattern(state, ascii_only=options.ascii_only), STATES[state].color) for state in self.state.drawn_as
+        ]
+        return Text.assemble(*swatches, f" {self.state.label}{self.text}")
 
 
 @dataclass(frozen=True, slots=True)
 class StateLegend:
     """What each pattern means, and its share of the window, in as few lines as the width allows."""
 
-    found: TracedStates
+    found: StateTotals | None
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        labels = [
-            StateLabel(state, f" {share}").rendered(options)
-            for state, share in zip(STATES, shares_of(self.found), strict=True)
-        ]
-        if self.found.untraced_ns and self.found.states:
-            labels.append(Text(f"untraced {untraced_share(self.found)}"))
+        labels = [StateLabel(state, f" {state.share}").rendered(options) for state in state_shares(self.found)]
         line = labels[0]
         for label in labels[1:]:
             if line.cell_len + 2 + label.cell_len > options.max_width:
@@ -77,19 +102,6 @@ class StateLegend:
             else:
                 line = Text.assemble(line, "  ", label)
         yield line
-
-
-def shares_of(found: TracedStates) -> list[str]:
-    """The share of each state in words."""
-    if found.states is None:
-        return [UNKNOWN] * len(STATES)
-    window = max(1, sum(found.states) + found.untraced_ns)
-    return [percent(100 * ns / window) for ns in found.states]
-
-
-def untraced_share(found: TracedStates) -> str:
-    """That of the time of which no record says what the host did, where the states are known."""
-    return percent(100 * found.untraced_ns / max(1, sum(found.states or ()) + found.untraced_ns))
 
 
 def cells_of(totals: Sequence[int], width: int) -> list[int]:

@@ -14,7 +14,7 @@ from cbprof.analysis.device import DeviceSummary
 from cbprof.analysis.summary import Summary
 from cbprof.numbers import UNKNOWN, count, duration, percent, rate, ratio
 from cbprof.render.panel import HEADER, LABEL, closing_lines, framed, plain
-from cbprof.render.tables.statebar import StateBar, StateLabel, StateLegend, shares_of
+from cbprof.render.tables.statebar import StateBar, StateLabel, StateLegend, state_shares
 from cbprof.render.theme import STATES
 
 TOP_CAUSES = 5
@@ -29,7 +29,7 @@ def summary_table(summary: Summary, *, title: str | None = None) -> RenderableTy
     if len(summary.devices) > 1:
         parts += ["", _per_device(summary)]
     if device is not None and device.idle_ns is not None:
-        parts += ["", StateBar(device.traced), StateLegend(device.traced)]
+        parts += ["", StateBar(device.states), StateLegend(device.states)]
         if device.idle_ns:
             parts += ["", _waited_for(summary, device), "", _ceiling(device)]
     window = summary.window.name if summary.window and summary.window.name != "run" else None
@@ -183,17 +183,18 @@ def _bars(before: Summary, after: Summary, names: tuple[str, str]) -> Table:
     for name, summary in zip(names, (before, after), strict=True):
         device = summary.most_idle
         if device is not None and device.idle_ns is not None:
-            grid.add_row(Text(name, LABEL), StateBar(device.traced, summary.wall_ns / longest))
+            grid.add_row(Text(name, LABEL), StateBar(device.states, summary.wall_ns / longest))
     return grid
 
 
 def _states_compared(before: Summary, after: Summary) -> Table:
     """The legend of the bars, with the shares of both."""
     table = _columns("", *("",) * 3, show_header=False)
-    devices = before.most_idle, after.most_idle
-    shares = [[UNKNOWN] * len(STATES) if device is None else shares_of(device.traced) for device in devices]
-    for state, old, new in zip(STATES, *shares, strict=True):
-        table.add_row(StateLabel(state), old, new, "")
+    devices = (before.most_idle, after.most_idle)
+    found = [None if device is None else device.known_states for device in devices]
+    untraced = any(each.untraced for each in found if each is not None)
+    for old, new in zip(*(state_shares(each, untraced=untraced) for each in found), strict=True):
+        table.add_row(StateLabel(old), old.share, new.share, "")
     return table
 
 

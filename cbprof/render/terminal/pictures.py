@@ -59,7 +59,7 @@ def _picture(each: Scene, scenes: Sequence[Scene], rows: int) -> list[Renderable
         parts.append(RunStrip(f"GPU {states.device}" if many else "run", states, _longest(scenes), rows))
     if not each.devices:
         return parts
-    parts += [TimeAxis(0, _longest(scenes)), StateLegend(each.traced), ""]
+    parts += [TimeAxis(0, _longest(scenes)), StateLegend(each.totals), ""]
     start, end = each.first_view
     if 0 < end - start < each.window.length_ns:
         end = start + max(_view_length(other) for other in scenes)

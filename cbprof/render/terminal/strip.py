@@ -16,7 +16,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.segment import Segment
 from rich.style import Style
 
-from cbprof.analysis.accounting.states import States
+from cbprof.analysis.accounting.states import GPU_ACTIVE, States
 from cbprof.numbers import ticks
 from cbprof.render.picture.coverage import Coverage, coverage
 from cbprof.render.tables.statebar import pattern
@@ -24,7 +24,7 @@ from cbprof.render.theme import STATES
 from cbprof.trace import Int64
 
 MOST_OWED = 0.49  # a column without any of a state must not get a level of it
-ACTIVE = 1  # the boundary between GPU active and GPU idle, of the three between the four states
+ACTIVE = len(GPU_ACTIVE) - 1  # the boundary between GPU active and GPU idle, of all between two states
 
 
 def stacked_levels(found: Coverage, rows: int, per_row: int) -> Int64:
@@ -34,7 +34,7 @@ def stacked_levels(found: Coverage, rows: int, per_row: int) -> Int64:
     colours. The boundary between active and idle stays where it is; others in its cell move, and are owed.
     """
     levels = rows * per_row
-    exact = np.cumsum(found.shares[:-1], axis=0).T * levels  # shape (bins, 3): the tops of all states but the last
+    exact = np.cumsum(found.shares[:-1], axis=0).T * levels  # shape (bins, states - 1): their tops
     none = found.stacked[:-1].T == 0
     raster = np.empty((len(found), levels), dtype=np.int64)
     owed = np.zeros(len(STATES) - 1)
@@ -60,13 +60,14 @@ def _last_present(absent: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> int:
 def _two_states_a_cell(tops: Int64, per_row: int) -> Int64:
     """Move boundaries so that no two different ones lie inside one cell."""
     moved = tops.copy()
-    active = tops[ACTIVE]
-    floor, ceiling = active // per_row * per_row, -(-active // per_row) * per_row
-    if floor < ceiling:
-        for state in (0, 2):
-            if floor < tops[state] < ceiling:
-                edge = floor if state < ACTIVE else ceiling
-                moved[state] = edge if abs(tops[state] - edge) < abs(tops[state] - active) else active
+    kept: dict[int, int] = {}  # by cell, the boundary inside it that stays where it is; the others join it or leave
+    for state in sorted(range(len(tops)), key=lambda state: state != ACTIVE):
+        cell, inside = divmod(int(tops[state]), per_row)
+        if inside:
+            stays = kept.setdefault(cell, state)
+            edge = per_row * (cell if state < stays else cell + 1)
+            nearer = abs(tops[state] - edge) < abs(tops[state] - tops[stays])
+            moved[state] = edge if nearer else tops[stays]
     return moved
 
 
@@ -76,9 +77,14 @@ LOWER_BLOCKS = " ▁▂▃▄▅▆▇█"
 EIGHTHS = len(LOWER_BLOCKS) - 1
 DIM = Style(dim=True)
 COLORS = [Color.parse(style.color) for style in STATES.values()]
-# Hatched and dotted, as in all other pictures, where a whole cell is idle: a character, and how dark it is.
+# Where a whole cell is idle, hatched and dotted, as in all pictures; or not known: a character, and how dark it is.
 HATCH = "\N{BOX DRAWINGS LIGHT DIAGONAL UPPER RIGHT TO LOWER LEFT}"
-TEXTURES = {"cpu_only": (HATCH, 0.65), "neither": ("·", 0.6)}
+TEXTURES = {
+    "untraced_active": ("?", 0.7),
+    "untraced_idle": ("?", 0.7),
+    "cpu_only": (HATCH, 0.65),
+    "neither": ("·", 0.6),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +165,7 @@ def _blocks(levels: Int64) -> Iterator[Segment]:
 
 
 def full_cell(state: int) -> tuple[str, Style]:
-    """A cell of one state: plain where the GPU works, textured where it does not."""
+    """A cell of one state: plain where the GPU works, textured where it does not or nothing is known of the host."""
     name = list(STATES)[state]
     character, shade = TEXTURES.get(name, (" ", 1.0))
     return character, Style(color=darker(COLORS[state], shade), bgcolor=_name(state))

@@ -50,7 +50,7 @@ export class Inks {
     return state ? this.css(state) : color;
   }
 
-  /** What to fill with. Solid is the GPU at work; hatched or dotted is somebody waiting. */
+  /** What to fill with. Solid is the GPU at work, hatched or dotted is somebody waiting, crossed is a host not recorded. */
   fill(ctx, style, scale) {
     const { pattern } = style;
     const color = this.color(style);
@@ -77,6 +77,9 @@ export class Inks {
       for (const shift of [-size, 0, size]) {
         ctx.moveTo(shift - 1, size + 1);
         ctx.lineTo(shift + size + 1, -1);
+        if (pattern !== "crossed") continue;
+        ctx.moveTo(shift - 1, -1);
+        ctx.lineTo(shift + size + 1, size + 1);
       }
       ctx.stroke();
     }

@@ -29,7 +29,8 @@ export class Panel {
     const { devices } = this.run;
     this.cells = [];
     if (!devices.length) return "";
-    const classes = devices[0].partition(byBlame).layers;
+    const recorded = !devices.some(({ untraced }) => untraced); // all that the host did
+    const classes = devices[0].partition(byBlame).layers.filter(({ untraced }) => !(untraced && recorded));
     const head = element("tr", {}, element("td"));
     for (const { name, style } of classes) {
       const swatch = element("span", { className: `swatch ${style.state ?? "cause"}` });
@@ -46,8 +47,8 @@ export class Panel {
     };
     for (const device of devices) {
       const prefix = devices.length > 1 ? `GPU ${device.device}, ` : "";
-      this.cells.push({ device, prefix, ...row("") });
-      fillShares(row(`${prefix}whole run`).cells, device, [0, this.run.length], byBlame);
+      this.cells.push({ device, classes, prefix, ...row("") });
+      fillShares(row(`${prefix}whole run`).cells, classes, device, [0, this.run.length], byBlame);
     }
     return element("table", { className: "shares" }, element("thead", {}, head), body);
   }
@@ -66,9 +67,9 @@ export class Panel {
     this.detail?.drawData(inks);
     const { byBlame } = this.viewer;
     const { start, end } = this.viewer.viewOf(this.run);
-    for (const { device, prefix, label, cells } of this.cells) {
+    for (const { device, classes, prefix, label, cells } of this.cells) {
       label.textContent = `${prefix}this view`;
-      fillShares(cells, device, [start, end], byBlame);
+      fillShares(cells, classes, device, [start, end], byBlame);
     }
     this.drawOverlay(inks);
   }
@@ -97,7 +98,7 @@ export class Panel {
     if (spans.step[i] >= 0) lines.push(["step", countText(spans.step[i])]);
     if (spans.slot[i] >= 0) lines.push(["slot", String(spans.slot[i])]);
     lines.push(["start", momentText(start)], ["duration", durationText(spans.dur[i])]);
-    for (const device of this.run.devices.filter(({ hostKnown }) => hostKnown)) {
+    for (const device of this.run.devices.filter(({ known }) => known)) {
       const state = this.viewer.states
         .map(({ key, label }) => [device.shares(start, end)[key], label])
         .filter(([share]) => share > 0.0005)
@@ -134,23 +135,20 @@ export class Panel {
     if (!known && !device.coarse) return null;
     const length = known ? ends[i] - starts[i] : 0;
     if (length >= pixel && layers[codes[i]]) {
-      const { name, gpu, style } = layers[codes[i]];
-      const active = gpu ? "GPU active" : "GPU idle";
-      return [["", style.state && !device.hostKnown ? active : name], ["start", momentText(starts[i])], ["duration", durationText(length)]];
+      return [["", layers[codes[i]].name], ["start", momentText(starts[i])], ["duration", durationText(length)]];
     }
     const drawn = device.layers(t - pixel / 2, t + pixel / 2, byBlame);
     const shares = sharesOf(drawn, t - pixel / 2, t + pixel / 2);
-    const lines = drawn.map(({ key, name }) => [name, shareText(shares[key])]);
+    const lines = drawn.filter(({ untraced }) => !untraced || device.untraced).map(({ key, name }) => [name, shareText(shares[key])]);
     return [["", "states in this pixel"], ["time", momentText(t)], ...lines];
   }
 }
 
-/** Where too little is known of the host, only whether the device was active is. */
-function fillShares(cells, device, [start, end], byBlame) {
+/** A cell for each of the `classes`, and one for all in which the device was active. */
+function fillShares(cells, classes, device, [start, end], byBlame) {
   const shares = device.shares(start, end, byBlame);
-  const { layers } = device.partition(byBlame);
-  const active = layers.filter(({ gpu }) => gpu).map(({ key }) => shares[key]);
+  const active = classes.filter(({ gpu }) => gpu).map(({ key }) => shares[key]);
   const sum = active.includes(null) ? null : active.reduce((a, b) => a + b, 0);
-  const said = ({ key, style }) => (style.state && !device.hostKnown ? "unknown" : shareText(shares[key]));
-  [...layers.map(said), shareText(sum)].forEach((text, i) => (cells[i].textContent = text));
+  const said = ({ key, style }) => (style.state && !device.known ? "unknown" : shareText(shares[key]));
+  [...classes.map(said), shareText(sum)].forEach((text, i) => (cells[i].textContent = text));
 }

@@ -4,9 +4,8 @@ import { unpackAll } from "./columns.js";
 import { Track } from "./geometry.js";
 
 /** What a class of the partition by state is called, and how it is drawn. */
-export function classOf({ key, label, gpu, cpu, pattern }, untraced) {
-  const name = untraced && !cpu ? `${label} or untraced` : label; // a host of which no record tells seems idle
-  return { key, name, gpu, style: { state: key, pattern } };
+export function classOf({ key, label, gpu, untraced, pattern }) {
+  return { key, name: label, gpu, untraced, style: { state: key, pattern } };
 }
 
 /** Time divided into pieces, each of one class: piece i is [starts[i], ends[i]). */
@@ -33,11 +32,11 @@ export function sharesOf(layers, start, end) {
 }
 
 export class Device {
-  static async from(run, index, { device, hostKnown, untraced, states, blame }, classes) {
+  static async from(run, index, { device, known, untraced, states, blame }, classes) {
     const made = new Device();
-    Object.assign(made, { run, device, hostKnown });
+    Object.assign(made, { run, device, known, untraced });
     const { start, state } = await unpackAll(states);
-    made.byState = new Partition(start, state, classes.map((each) => classOf(each, untraced)), run.length);
+    made.byState = new Partition(start, state, classes.map(classOf), run.length);
     made.byBlame = blame && made.#blamed(blame.causes, await unpackAll({ start: blame.start, cause: blame.cause }));
     made.coarse = run.coarse?.devices[index];
     return made;

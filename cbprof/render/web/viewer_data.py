@@ -10,26 +10,28 @@ import numpy as np
 from cbprof.analysis.accounting.blame import CAUSES, Cause, blame_pieces, cause_key
 from cbprof.analysis.accounting.gaps import find_gaps
 from cbprof.analysis.accounting.intervals import Intervals, sum_by
-from cbprof.analysis.accounting.states import States
+from cbprof.analysis.accounting.states import GPU_ACTIVE, States
 from cbprof.analysis.accounting.window import Window
 from cbprof.render.picture.scene import Scene, StepBounds, lane_order
-from cbprof.render.theme import STATES, phase_colors
+from cbprof.render.theme import STATES, UNTRACED, phase_colors
 from cbprof.render.web.viewer_coarse import MOST_SPANS, PackedColumn, Stretches, coarse_document, pack, stretches
 from cbprof.trace import BATCH_PHASES, NONE, Int64, Kind, Trace
 
 MOST_CAUSES = 7  # that have a colour of their own
-PATTERNS = {"cpu_only": "hatch", "neither": "dots"}  # of the states in which the GPU waits, for eyes without colour
+# For eyes without colour, of the states in which the GPU waits, and of those in which the host is not known.
+PATTERNS = {**dict.fromkeys(UNTRACED, "crossed"), "cpu_only": "hatch", "neither": "dots"}
 
 
 def enums() -> dict[str, Any]:
     """What the numbers in the columns of a run mean: the scripts hold no number of an enum and no name of a state.
 
-    ``states``: by number; ``gpu`` and ``cpu`` say who is active. ``kinds``: the number of a blocking wait, and the
-    kinds of one step on a device in the order in which they wait for each other. ``phases``: of a batch, by number.
+    ``states``: by number; ``gpu`` says whether it is active, ``untraced`` that nothing is known of the host.
+    ``kinds``: the number of a blocking wait, and the kinds of one step on a device in the order in which they wait for
+    each other. ``phases``: of a batch, by number.
     """
     states = [
         {"key": key, "label": style.label, "pattern": PATTERNS.get(key)}
-        | {"gpu": key in ("overlap", "gpu_only"), "cpu": key in ("overlap", "cpu_only")}
+        | {"gpu": key in GPU_ACTIVE, "untraced": key in UNTRACED}
         for key, style in STATES.items()
     ]
     chain = [int(kind) for kind in (Kind.GPU_H2D, Kind.GPU_COMPUTE, Kind.GPU_D2H)]
@@ -73,12 +75,12 @@ def run_document(scene: Scene, *, most_spans: int = MOST_SPANS, opening_ns: int 
         "devices": [
             {
                 "device": each.device,
-                "hostKnown": traced.states is not None,
-                "untraced": traced.states is not None and traced.untraced_ns > 0,
+                "known": scene.totals_of(each) is not None,
+                "untraced": len(each.untraced) > 0,
                 "states": _packed_states(each, where),
                 "blame": _packed_blame(scene, each) if where is None else None,
             }
-            for each, traced in ((each, scene.traced_of(each)) for each in scene.devices)
+            for each in scene.devices
         ],
         "steps": _packed_steps(trace, scene.steps if where is None else _steps_within(scene, where)),
         "coarse": None if where is None else coarse_document(scene, where, shown),
