@@ -14,6 +14,9 @@ from cbprof.formats import load
 
 TRACES = Path(__file__).parent / "data"
 
+# A collective whose launch is not recorded.
+DOUBTFUL = {"hta_large_integer.json.gz"}
+
 
 def golden() -> dict[str, Any]:
     found: dict[str, Any] = json.loads((TRACES / "public" / "golden.json").read_text())
@@ -41,7 +44,7 @@ def test_public_traces(name: str) -> None:
         assert sum(gap["end_ns"] - gap["start_ns"] for gap in gaps) == device["idle_ns"]
         for gap in gaps:
             assert sum(gap["blame_ns"].values()) == gap["host_late_ns"]
-    assert found["reliable"]
+    assert found["reliable"] == (name not in DOUBTFUL)
 
 
 def test_what_is_no_trace_is_refused() -> None:

@@ -126,7 +126,8 @@ def test_only_the_gap_that_the_window_ends_is_the_last(tmp_path: Path) -> None:
 
 
 def test_a_cause_has_one_name_in_all_text(tmp_path: Path) -> None:
-    found = summarize(load(write(tmp_path, *LAUNCHED)))
+    late = (call(980, 10, "cudaLaunchKernel", 2), kernel(990, 10, correlation=2))
+    found = summarize(load(write(tmp_path, *LAUNCHED[:2], *late)))
     name = "(host time without a record)"
     assert gap_lengths(found.devices[0]).rows[-1][-1] == name
     assert name in shown(summary_table(found))

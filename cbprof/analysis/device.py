@@ -35,6 +35,7 @@ class DeviceSummary:
     ``idle_ns`` is None where the window holds no span of that activity, since nothing is known then.
     ``n_graph_launches`` is None where the evidence cannot tell. ``one_off_idle_ns`` is the idle time that graph
     captures and warm-up cost. ``device_name``: what the file calls the device, where that is not its number.
+    ``understood``: False where nothing is said that rests on launches, such as the four states.
     """
 
     device: int
@@ -58,6 +59,7 @@ class DeviceSummary:
     over_time: Segments
     over_context: Segments
     verdict: Verdict
+    understood: bool = True
     profile: Profile | None = None
     device_name: str | None = None
 
@@ -125,7 +127,7 @@ class DeviceSummary:
             "n_gaps": len(self.gaps) if known or not self.window.recorded else None,
             "longest_gap_ns": self.gaps.longest_ns if known else None,
             "gaps": [self.gap_to_json(row) for row in rows] if known else [],
-            "states_ns": self.states.to_json() if known else None,
+            "states_ns": self.states.to_json(self.understood) if known else None,
             "untraced_ns": {"gpu_active": self.states.untraced_active, "gpu_idle": self.states.untraced_idle}
             if known
             else None,
@@ -144,15 +146,15 @@ class DeviceSummary:
     def gap_to_json(self, row: int) -> dict[str, Any]:
         """One gap. ``host_late_ns``, ``in_launch_ns`` and ``queue_ns`` sum to it: where it lies around the launch.
 
-        ``blame_ns`` names what else than launching and queueing passed the time (see :class:`Blame`).
+        They are None where no launch is known. ``blame_ns`` names what else than launching and queueing passed the
+        time (see :class:`Blame`).
         """
         gaps = self.gaps
+        parts = {"host_late_ns": gaps.host_late_ns, "in_launch_ns": gaps.in_launch_ns, "queue_ns": gaps.queue_ns}
         return {
             "start_ns": int(gaps.start[row]),
             "end_ns": int(gaps.end[row]),
-            "host_late_ns": int(gaps.host_late_ns[row]),
-            "in_launch_ns": int(gaps.in_launch_ns[row]),
-            "queue_ns": int(gaps.queue_ns[row]),
+            **{name: int(part[row]) if gaps.known[row] else None for name, part in parts.items()},
             "blame_ns": self.blame.to_json(row),
         }
 
@@ -190,7 +192,9 @@ def summarize_device(
         one_off_idle_ns=once_ns,
         overlap=overlapped,
         waits=[phase for phase in phases if phase.waiting],
-        shortened=shortened(here, steps if window == run else with_host_in(window, steps, trace, in_run, host)),
+        shortened=shortened(here, steps if window == run else with_host_in(window, steps, trace, in_run, host))
+        if device in host.understood
+        else None,
     )
     return DeviceSummary(
         device=device,
@@ -214,6 +218,7 @@ def summarize_device(
         over_time=NO_SEGMENTS if idle is None else over_time(here, steps),
         over_context=NO_SEGMENTS if idle is None else over_context(here, steps),
         verdict=judge(None if idle is None else findings),
+        understood=device in host.understood,
         profile=profile(trace, here) if trace.is_profile else None,
         device_name=trace.meta.device_names.get(device),
     )

@@ -140,7 +140,7 @@ class Summary:
         causes = [
             {
                 "gap": [gap["start_ns"] / 1000, gap["end_ns"] / 1000],
-                **{f"{part}_us": gap[f"{part}_ns"] / 1000 for part in ("host_late", "in_launch", "queue")},
+                **{f"{part}_us": _us(gap[f"{part}_ns"]) for part in ("host_late", "in_launch", "queue")},
                 "host_exclusive_us": {name: ns / 1000 for name, ns in gap["blame_ns"].items()},
             }
             for device in self.devices
@@ -174,7 +174,7 @@ def summarize(
     whole = hull(windows)
     whole = run if whole == run else whole
     host = host_timeline(trace)
-    health = examine(trace, host.launch_of) if trace.is_profile else None
+    health = examine(trace, clocks=host.clocks) if trace.is_profile else None
     devices: tuple[DeviceSummary, ...] = ()
     phases: tuple[PhaseTime, ...] = ()
     if run is not None and whole is not None:
@@ -206,6 +206,10 @@ def summarize(
         examination=health,
         step_source=step_source(trace),
     )
+
+
+def _us(ns: int | None) -> float | None:
+    return None if ns is None else ns / 1000
 
 
 def _over_devices(devices: tuple[DeviceSummary, ...]) -> dict[str, float]:
@@ -251,7 +255,7 @@ def _warnings(trace: Trace, devices: tuple[DeviceSummary, ...], activity: Activi
         if device.idle_ns is None:
             nothing = "no compute" if activity == "compute" else "nothing"
             yield f"device {device.device} ran {nothing} in the window: its idle time is unknown"
-        elif not device.states.host_known:
+        elif not device.states.host_known and device.understood:
             share = 100 * device.states.untraced / device.window.length_ns
             yield f"{percent(share)} of the time no record says what the host did: whether it worked then is unknown"
     if trace.evidence == "unknown" and devices:

@@ -101,9 +101,9 @@ def _gaps(device: DeviceSummary) -> dict[str, Any]:
         "start_ns": gaps.start,
         "end_ns": gaps.end,
         "step": _known(gaps.step),
-        "host_late_ns": gaps.host_late_ns,
-        "in_launch_ns": gaps.in_launch_ns,
-        "queue_ns": gaps.queue_ns,
+        "host_late_ns": _known(gaps.host_late_ns),
+        "in_launch_ns": _known(gaps.in_launch_ns),
+        "queue_ns": _known(gaps.queue_ns),
         "blame_ns": _blame(blame, len(gaps)),
     }
 

@@ -44,11 +44,13 @@ class Cause(IntEnum):
     LAUNCH = 7
     QUEUED = 8
     UNTRACED = 9
+    UNKNOWN = 10
 
     @property
     def label(self) -> str:
         """The short name of the data formats; a PHASE goes by the name of its host span instead."""
-        return "(untraced)" if self is Cause.UNTRACED else self.name.lower().replace("_", " ")
+        name = self.name.lower().replace("_", " ")
+        return f"({name})" if self in {Cause.UNTRACED, Cause.UNKNOWN} else name
 
 
 CAUSES: Mapping[Cause, str] = MappingProxyType(
@@ -62,6 +64,7 @@ CAUSES: Mapping[Cause, str] = MappingProxyType(
         Cause.LAUNCH: "launch",
         Cause.QUEUED: "its turn in the queue",
         Cause.UNTRACED: "(host time without a record)",
+        Cause.UNKNOWN: "(unknown)",
     }
 )
 """The causes that are not a phase of the host in the words of all text, as the end of "the GPU waited for"."""
@@ -112,7 +115,7 @@ class Blame:
         """What else than launching and queueing passed the time of one gap: nanoseconds by label, the most first."""
         found: dict[str, int] = {}
         for part in self.of_gap(gap):
-            if part.cause not in {Cause.LAUNCH, Cause.QUEUED}:
+            if part.cause not in {Cause.LAUNCH, Cause.QUEUED, Cause.UNKNOWN}:
                 found[part.label] = found.get(part.label, 0) + part.ns
         return dict(sorted(found.items(), key=lambda item: -item[1]))
 
@@ -185,11 +188,13 @@ def _blame_profile(trace: Trace, ledger: _Ledger, host: HostTimeline, lane_of_ga
     """The split for a profiler's trace: before L by the innermost host event on its thread, whatever that is.
 
     A profiler names every call, waits included, but not what they mean; where it recorded none, the time is untraced.
+    Where it is not known what launched K, nothing is.
     """
     for zone, did in _by_lane(ledger.gaps.before_launch(), ledger, host, lane_of_gap):
         ledger.enter_all(ledger.take_phases(zone, did.within(zone), trace), Cause.UNTRACED)
     ledger.enter_all(ledger.gaps.inside_launch(), Cause.LAUNCH)
     ledger.enter_all(ledger.gaps.after_launch(), Cause.QUEUED)
+    ledger.enter_all(ledger.gaps.unknown(), Cause.UNKNOWN)
     return ledger
 
 

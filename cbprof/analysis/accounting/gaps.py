@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from cbprof.analysis.accounting.host import HostTimeline
 from cbprof.analysis.accounting.intervals import Intervals
@@ -26,7 +27,8 @@ class Gaps:
     ``ends_with``: index of the device span that ends it (K), -1 where the window ends first. ``launch``: index of the
     host span that launched K (L), -1 if unknown. ``step``: the step of K. ``host_late_ns`` is the part before L,
     ``in_launch_ns`` the part inside, ``queue_ns`` the part after; the three sum to the gap. Without L all of it counts
-    as before.
+    as before. In the trace of a profiler, which records launches, a K without L was launched before the recording
+    began, and the gap is all queue; where that is not certain, nobody knows how the gap lies, and the parts are -1.
     """
 
     start: Int64
@@ -62,14 +64,23 @@ class Gaps:
         """Nearest-rank percentile of the lengths; None where there is no gap."""
         return nearest_rank(np.sort(self.length_ns), percent) if len(self) else None
 
+    @property
+    def known(self) -> npt.NDArray[np.bool_]:
+        """Mask of the gaps of which it is known how they lie around a launch."""
+        mask: npt.NDArray[np.bool_] = self.queue_ns != NONE
+        return mask
+
     def before_launch(self) -> Intervals:
-        return _non_empty(self.start, self.start + self.host_late_ns)
+        return _non_empty(self.start, self.start + self.host_late_ns, self.known)
 
     def inside_launch(self) -> Intervals:
-        return _non_empty(self.start + self.host_late_ns, self.end - self.queue_ns)
+        return _non_empty(self.start + self.host_late_ns, self.end - self.queue_ns, self.known)
 
     def after_launch(self) -> Intervals:
-        return _non_empty(self.end - self.queue_ns, self.end)
+        return _non_empty(self.end - self.queue_ns, self.end, self.known)
+
+    def unknown(self) -> Intervals:
+        return _non_empty(self.start, self.end, ~self.known)
 
 
 def find_gaps(trace: Trace, states: States, host: HostTimeline, activity: Activity = "compute") -> Gaps:
@@ -87,16 +98,42 @@ def find_gaps(trace: Trace, states: States, host: HostTimeline, activity: Activi
     over = np.where(launch == NONE, never, begun + take_or(trace.dur_ns, launch, 0))
     launch_start = np.clip(begun, idle.start, idle.end)
     launch_end = np.clip(over, idle.start, idle.end)
+    late, inside, queue = launch_start - idle.start, launch_end - launch_start, idle.end - launch_end
+    if trace.is_profile:
+        not_joined: npt.NDArray[np.bool_] = (ends_with != NONE) & (launch == NONE)
+        queued: npt.NDArray[np.bool_] = not_joined & _launched_before(trace, host, idle.start, ends_with)
+        late[queued], queue[queued] = 0, (idle.end - idle.start)[queued]
+        for part in (late, inside, queue):
+            part[not_joined & ~queued] = NONE
     return Gaps(
         start=idle.start,
         end=idle.end,
         ends_with=ends_with,
         launch=launch,
         step=step,
-        host_late_ns=launch_start - idle.start,
-        in_launch_ns=launch_end - launch_start,
-        queue_ns=idle.end - launch_end,
+        host_late_ns=late,
+        in_launch_ns=inside,
+        queue_ns=queue,
     )
+
+
+def _launched_before(trace: Trace, host: HostTimeline, time: Int64, span: Int64) -> npt.NDArray[np.bool_]:
+    """Whether each device span, of unknown launch, was launched before a time since which the host is recorded.
+
+    A stream keeps its order: what runs on it before the first span of known launch was launched before that one, and
+    without a record only because the recording of the host had not begun.
+    """
+    size = len(trace.lanes)
+    driving = host.launch_counts.sum(axis=1)[host.lane] > 0
+    if not driving.any():
+        return np.zeros(len(span), dtype=bool)
+    recorded_from = int(host.start[driving].min())
+    first = np.full(size, np.iinfo(np.int64).min)
+    rows = np.flatnonzero(host.launch_of != NONE)[::-1]
+    first[trace.lane_id[rows]] = trace.start_ns[rows]  # the last to be written is the first in time
+    start, lane = take_or(trace.start_ns, span, 0), take_or(trace.lane_id, span, 0)
+    before: npt.NDArray[np.bool_] = (time >= recorded_from) & (start < first[lane])
+    return before
 
 
 def _starting_at(trace: Trace, device: int, activity: Activity, time: Int64) -> Int64:
@@ -110,6 +147,6 @@ def _starting_at(trace: Trace, device: int, activity: Activity, time: Int64) -> 
     return np.where(start[position] == time, rows[position], NONE)
 
 
-def _non_empty(start: Int64, end: Int64) -> Intervals:
-    kept = end > start
+def _non_empty(start: Int64, end: Int64, among: npt.NDArray[np.bool_]) -> Intervals:
+    kept = (end > start) & among
     return Intervals(start[kept], end[kept])

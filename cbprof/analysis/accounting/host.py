@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cbprof.analysis.accounting.intervals import Intervals, overlaps, sum_by, union
+from cbprof.analysis.accounting.launched import Clocks, clocks, joined
 from cbprof.trace import NONE, Int8, Int32, Int64, Kind, Trace, one_of
 
 
@@ -30,7 +31,9 @@ class HostTimeline:
 
     ``span``: index of the innermost span. ``lane``, ``kind``: of that span. ``launch_of``: for each span of the trace
     (its whole length), the host span that launched it on its device, or -1. ``launch_counts``: [lanes, lanes], how many
-    spans of the second lane the first one launched.
+    spans of the second lane the first one launched. ``understood``: the devices of which something can be said that
+    rests on launches (see :mod:`cbprof.analysis.accounting.launched`); what others ran counts as launched by nobody.
+    ``clocks``: whether those of host and devices agree; None but for the trace of a profiler.
     """
 
     start: Int64
@@ -40,6 +43,8 @@ class HostTimeline:
     kind: Int8
     launch_of: Int64
     launch_counts: Int64
+    understood: frozenset[int]
+    clocks: Clocks | None = None
 
     def __len__(self) -> int:
         return len(self.start)
@@ -108,9 +113,16 @@ def host_timeline(trace: Trace) -> HostTimeline:
         parts.append((start, end, spans))
     nothing = np.array([], dtype=np.int64)
     start, end, span = map(_joined, zip(*parts, strict=True)) if parts else (nothing,) * 3
-    launch_of = launches(trace)
+    launch_of, understood, agreement = launches(trace), frozenset(trace.devices), None
+    if trace.is_profile:
+        agreement = clocks(trace, launch_of)
+        known = joined(trace, launch_of)
+        understood = frozenset(each for each in known if known[each].enough and agreement.agree)
+        for device in known.keys() - understood:
+            launch_of[trace.mask(device=device)] = NONE
+    counts = _launch_counts(trace, launch_of)
     return HostTimeline(
-        start, end, span, trace.lane_id[span], trace.kind[span], launch_of, _launch_counts(trace, launch_of)
+        start, end, span, trace.lane_id[span], trace.kind[span], launch_of, counts, understood, agreement
     )
 
 
@@ -258,8 +270,13 @@ def main_lane(trace: Trace, host: HostTimeline, device: int) -> int:
 
 
 def driving_lanes(trace: Trace, host: HostTimeline, device: int | None) -> Int32:
-    """The host lanes that launch work on a device (any device, if None); all host lanes where no launch is known."""
+    """The host lanes that launch work on a device (any device, if None).
+
+    All host lanes where no launch is known; none in the trace of a profiler, which has launches, but not understood.
+    """
     launches = host.launch_counts[:, _lanes_of(trace, device)].any(axis=1)
+    if trace.is_profile and any(lane.on_device for lane in trace.lanes):
+        return np.flatnonzero(launches).astype(np.int32)
     return np.flatnonzero(launches).astype(np.int32) if launches.any() else host.lanes
 
 

@@ -55,10 +55,13 @@ class StateTotals(NamedTuple):
         """Whether so little of the host's time lacks a record that figures of the host may rest on the rest."""
         return 100 * self.untraced <= MOST_UNTRACED_PCT * sum(self)
 
-    def to_json(self) -> dict[str, int]:
-        """Five states, which sum to the window; ``untraced`` is host not recorded."""
+    def to_json(self, understood: bool = True) -> dict[str, int | None]:
+        """Five states, which sum to the window; ``untraced`` is host not recorded.
+
+        The others are None where launches are not ``understood``: then nothing is said of the host.
+        """
         known = {name: getattr(self, name) for name in ("overlap", "gpu_only", "cpu_only", "neither")}
-        return known | {"untraced": self.untraced}
+        return (known if understood else dict.fromkeys(known)) | {"untraced": self.untraced}
 
 
 GPU_ACTIVE = ("overlap", "gpu_only", "untraced_active")

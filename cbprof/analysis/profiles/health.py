@@ -15,12 +15,15 @@ import numpy.typing as npt
 
 from cbprof.analysis.accounting.host import launches
 from cbprof.analysis.accounting.intervals import union_of
+from cbprof.analysis.accounting.launched import LEAST_JOINED_PCT, ODD_FROM_PCT, Clocks, joined
+from cbprof.analysis.accounting.launched import clocks as compare_clocks
 from cbprof.analysis.accounting.steps import how_steps_are_known, step_source
 from cbprof.trace import NONE, Int64, Kind, Trace
 
 SCHEMA = 1
 _LAUNCH = re.compile(r"(cuda|cu|hip)[A-Za-z]*Launch")
 GRAPH_LAUNCH = re.compile(r"(cuda|cu|hip)[A-Za-z]*GraphLaunch")
+_OF_SEVERAL = re.compile(r"MultiDevice")  # cooperative launches on several devices
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -81,10 +84,15 @@ class _Findings:
             self.warnings.append(warning.format(n=f"{number:,}"))
         self.reliable &= not (number and doubt)
 
+    def doubt(self, warning: str) -> None:
+        self.warnings.append(warning)
+        self.reliable = False
 
-def examine(trace: Trace, launch_of: Int64 | None = None) -> Health:
-    """Examine the trace of a profiler. Pass ``launch_of`` (see :func:`launches`), if it is at hand."""
-    launch_of = launches(trace) if launch_of is None else launch_of
+
+def examine(trace: Trace, clocks: Clocks | None = None) -> Health:
+    """Examine the trace of a profiler. Pass what is known of its ``clocks``, if it is at hand."""
+    launch_of = launches(trace)
+    clocks = compare_clocks(trace, launch_of) if clocks is None else clocks
     found = _Findings(reliable=trace.complete and trace.meta.reliable)
     found.counts |= trace.meta.health
     found.warnings += trace.meta.warnings
@@ -104,7 +112,9 @@ def examine(trace: Trace, launch_of: Int64 | None = None) -> Health:
     found.count("n_streams", len(np.unique(trace.lane_id[gpu])))
     found.count("n_zero_duration", int((trace.dur_ns[gpu] == 0).sum()))
     _examine_streams(trace, single, found)
-    _examine_launches(trace, gpu, launch_of, found)
+    _examine_clocks(trace, gpu, launch_of, clocks, found)
+    _examine_joins(trace, launch_of, found)
+    _examine_launches(trace, single, launch_of, found)
     overhead = trace.mask(kinds=(Kind.CPU_OVERHEAD,))
     found.count("n_overhead", int(overhead.sum()))
     found.count("overhead_ns", union_of(trace, overhead).total_ns)
@@ -148,23 +158,52 @@ def _examine_streams(trace: Trace, gpu: Int64, found: _Findings) -> None:
     )
 
 
-def _examine_launches(trace: Trace, gpu: Int64, launch_of: Int64, found: _Findings) -> None:
-    launch = launch_of[gpu]
-    known = launch != NONE
-    delay = trace.start_ns[gpu[known]] - trace.start_ns[launch[known]]
-    called = np.zeros(len(trace), dtype=bool)
-    called[launch[known]] = True
-    found.count("n_gpu_without_launch", int((~known).sum()))
-    skew_us = -int(delay.min(initial=0)) / 1000
+def _examine_clocks(trace: Trace, gpu: Int64, launch_of: Int64, clocks: Clocks, found: _Findings) -> None:
+    launched = gpu[launch_of[gpu] != NONE]
+    delay = trace.start_ns[launched] - trace.start_ns[launch_of[launched]]
     found.count(
         "n_negative_launch_delay",
         int((delay < 0).sum()),
-        f"{{n}} device events start before the call that launched them, by up to {skew_us:g} us: the clocks of host "
-        "and device disagree; times are kept as recorded",
+        f"{{n}} device events start before the call that launched them, by up to {-int(delay.min(initial=0)) / 1000:g} "
+        "us: the clocks of host and device disagree; times are kept as recorded",
     )
+    found.count(
+        "n_early_returns",
+        clocks.n_early_returns,
+        f"{{n}} of {clocks.n_waits:,} calls that wait for a device return before its work has ended",
+    )
+    if not clocks.agree:
+        found.doubt(
+            f"the clocks of host and device disagree by at least {clocks.error_ns / 1000:g} us: what the device "
+            "waited for, and what was hidden, is unknown"
+        )
+
+
+def _examine_joins(trace: Trace, launch_of: Int64, found: _Findings) -> None:
+    known = joined(trace, launch_of)
+    if trace.on_device.all():
+        return  # nothing of the host was recorded, so nothing is said of it
+    for device, each in known.items():
+        if not each.enough:
+            on = f" on device {trace.meta.device_names.get(device, device)}" if len(known) > 1 else ""
+            found.doubt(
+                f"{each.n_joined:,} of {each.n_spans:,} device events{on} are joined to their launch, less than "
+                f"{LEAST_JOINED_PCT} %: what the device waited for, and what was hidden, is unknown"
+            )
+
+
+def _examine_launches(trace: Trace, gpu: Int64, launch_of: Int64, found: _Findings) -> None:
+    """``gpu``: the device spans, each once."""
+    launch = launch_of[gpu]
+    known = launch != NONE
+    n_launched = np.bincount(launch[known], minlength=len(trace))
+    called = n_launched > 0
+    found.count("n_gpu_without_launch", int((~known).sum()))
     found.counts["launch_api_us"] = int(trace.dur_ns[called].sum()) / 1000
-    idle_calls = np.flatnonzero(_calls(trace, _LAUNCH) & (trace.link != NONE) & ~called)
-    of_graphs = _calls(trace, GRAPH_LAUNCH)
+    calls, of_graphs = _calls(trace, _LAUNCH), _calls(trace, GRAPH_LAUNCH)
+    answered = np.isin(trace.link, trace.link[gpu]) & (trace.link != NONE)  # a wrapper shares the id of what it calls
+    idle_calls = np.flatnonzero(calls & (of_graphs | (trace.link != NONE)) & ~answered)
+    plain = np.flatnonzero(calls & ~of_graphs)
     found.count("n_graph_launches", int(of_graphs.sum()))
     found.count("n_launches_without_gpu_events", len(idle_calls))
     found.count(
@@ -172,6 +211,23 @@ def _examine_launches(trace: Trace, gpu: Int64, launch_of: Int64, found: _Findin
         int(of_graphs[idle_calls].sum()),
         "{n} graph launches have no device events: what they ran was launched, not recorded, and shows as idle",
         doubt=True,
+    )
+    last = trace.start_ns[launch[known]].max(initial=np.iinfo(np.int64).min)
+    lost = int((~of_graphs[idle_calls] & (trace.start_ns[idle_calls] < last)).sum())
+    found.count(
+        "n_lost_launches",
+        lost,
+        f"{{n}} of {len(plain):,} plain launches have no device event, though later ones have: what they ran was not "
+        "recorded, and shows as idle",
+        doubt=100 * lost >= ODD_FROM_PCT * len(plain),
+    )
+    of_one = plain[~np.isin(trace.name_id[plain], trace.ids_where(_OF_SEVERAL.search))]
+    shared = int((n_launched[of_one] > 1).sum())
+    found.count(
+        "n_shared_launches",
+        shared,
+        f"{{n}} of {len(plain):,} plain launches own several kernels, where one launches one: ids were used twice",
+        doubt=100 * shared >= ODD_FROM_PCT * len(plain),
     )
 
 

@@ -30,8 +30,8 @@ MUCH_IDLE_PCT = 25
 SHORTENED_BY = 10
 """Per cent by which the what-ifs shorten one side."""
 
-NOT_THE_HOST = frozenset({Cause.TRANSFER, Cause.STARVED, Cause.QUEUED})
-"""Idle time that the host could not have filled. All else passes because the host is late, known why or not."""
+NOT_THE_HOST = frozenset({Cause.TRANSFER, Cause.STARVED, Cause.QUEUED, Cause.UNKNOWN})
+"""Idle time that the host could not have filled, or of which nobody knows. In all else the host is late."""
 
 
 class Bound(StrEnum):
@@ -110,7 +110,7 @@ class Findings:
     one_off_idle_ns: int
     overlap: Overlap
     waits: Sequence[PhaseTime]
-    shortened: Shortened
+    shortened: Shortened | None
 
     @property
     def window_ns(self) -> int:
@@ -150,7 +150,7 @@ class Findings:
 
     @property
     def n_ran_dry(self) -> int:
-        """Gaps that lasted because the next launch was late or slow, rather than waiting in the queue."""
+        """Gaps that lasted because the next launch was known to be late or slow, rather than waiting in the queue."""
         return int((self.gaps.host_late_ns + self.gaps.in_launch_ns > self.gaps.queue_ns).sum())
 
 
@@ -199,6 +199,8 @@ def _sentence(bound: Bound, found: Findings) -> str:
     queued = ""
     if found.lasting_idle_pct >= LITTLE_IDLE_PCT:
         queued = f", and has work queued for all but {percent(found.unqueued_idle_pct)}"
+    if bound is Bound.UNCLEAR and cause and cause.cause is Cause.UNKNOWN:
+        return f"Unclear: the GPU is idle {idle} of the time, and what it waited for is unknown."
     return {
         Bound.STARVED: f"Starved: the GPU is idle {idle} of the time, mostly because no request was there to serve.",
         Bound.LAUNCH: f"Launch-bound: the GPU is idle {idle} of the time, running dry before most of what it runs.",
@@ -226,7 +228,7 @@ def _evidence(found: Findings) -> Iterator[str]:
         yield f"the host was blocked in a wait for {percent(blocked_pct)} of the GPU's active time"
     if found.one_off_idle_ns:
         yield f"captures and warm-up cost {percent(100 * found.one_off_idle_ns / found.window_ns)} of the time, once"
-    if found.evidence_level == "cupti":
+    if found.evidence_level == "cupti" and (found.gaps.known.any() or not len(found.gaps)):
         yield f"the GPU ran dry {found.n_ran_dry:,} times in {found.n_gpu_events:,} operations"
-    else:
+    elif found.evidence_level != "cupti":
         yield "launch-bound holes inside a span cannot be seen: that needs CUPTI records"

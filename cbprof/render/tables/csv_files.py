@@ -52,7 +52,8 @@ def _gaps(device: DeviceSummary) -> Iterator[Sequence[object]]:
     columns = (gaps.start, gaps.end, gaps.length_ns, gaps.step, gaps.host_late_ns, gaps.in_launch_ns, gaps.queue_ns)
     for index, (start, end, length, step, *parts) in enumerate(zip(*(each.tolist() for each in columns), strict=True)):
         blame = ";".join(f"{part.label}={part.ns}" for part in device.blame.of_gap(index))
-        yield (device.device, start, end, length, "" if step == -1 else step, *parts, blame)
+        cells = ["" if value == -1 else value for value in (step, *parts)]
+        yield (device.device, start, end, length, *cells, blame)
 
 
 def _write(path: Path, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

@@ -44,6 +44,9 @@ EVENTS: Mapping[str, tuple[str, bool]] = {
 LAUNCHES: Mapping[str, tuple[str, bool]] = {
     "n_gpu_without_launch": ("device events whose launch is not recorded", False),
     "n_negative_launch_delay": ("device events that start before their launch", True),
+    "n_early_returns": ("waits that return before the work has ended", True),
+    "n_lost_launches": ("plain launches whose device event is lost", True),
+    "n_shared_launches": ("plain launches of several kernels", True),
     "n_launches_without_gpu_events": ("launches without a device event", False),
     "n_graph_launches": ("graph launches", False),
     "n_graph_launches_without_gpu_events": ("graph launches whose kernels are not recorded", True),

@@ -1,0 +1,180 @@
+"""Nothing that rests on launches is said where few are joined, or clocks disagree; what is odd about them is told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kineto_samples import annotation, call, host, kernel, write
+from typer.testing import CliRunner
+
+from cbprof.analysis.accounting.blame import Cause
+from cbprof.analysis.accounting.launched import CLOCKS_AGREE_WITHIN_NS, LEAST_JOINED_PCT
+from cbprof.analysis.profiles.health import Health, examine
+from cbprof.analysis.summary import Summary, summarize
+from cbprof.analysis.verdict.verdict import Bound
+from cbprof.cli.main import app
+from cbprof.formats import load
+
+STEPS = 20
+PERIOD = 1000
+
+
+def summary(folder: Path, *events: Any) -> Summary:
+    return summarize(load(write(folder, *events)))
+
+
+def health(folder: Path, *events: Any) -> Health:
+    return examine(load(write(folder, *events)))
+
+
+def serial(*, n_joined: int = STEPS, late_us: float = 0) -> Iterator[dict[str, Any]]:
+    """Work, launch, wait, again and again. The device's clock runs late by so much."""
+    for step in range(STEPS):
+        at, link = PERIOD * step, step if step < n_joined else 1000 + step
+        yield annotation(at, 300, "schedule")
+        yield call(at + 300, 10, "cudaLaunchKernel", step)
+        yield kernel(at + 320 + late_us, 500, correlation=link)
+        yield call(at + 310, 520, "cudaDeviceSynchronize", 5000 + step)
+
+
+def says_nothing(found: Summary) -> bool:
+    """Whether no figure is given that rests on launches, though idle time is."""
+    (device,) = found.to_json(gaps="all")["devices"]
+    assert device["idle_pct"] > 0
+    assert {part for gap in device["gaps"] for part in (gap["host_late_ns"], gap["in_launch_ns"], gap["queue_ns"])}
+    unknown = [gap[part] for gap in device["gaps"] for part in ("host_late_ns", "in_launch_ns", "queue_ns")]
+    unknown += [device["states_ns"][name] for name in ("overlap", "gpu_only", "cpu_only", "neither")]
+    unknown += [device["overlap"][name] for name in ("efficiency_pct", "launch_lead_ns", "launch_late_pct")]
+    unknown += [device["verdict"]["shortened_ns"]]
+    blamed = [cause for gap in device["gaps"] for cause in gap["blame_ns"]]
+    return not found.phases and not blamed and all(value is None for value in unknown)
+
+
+@pytest.mark.parametrize(
+    ("n_joined", "enough"), [(STEPS, True), (STEPS // 2, True), (STEPS // 2 - 1, False), (0, False)]
+)
+def test_half_of_the_launches_must_be_joined(tmp_path: Path, n_joined: int, enough: bool) -> None:
+    assert (100 * (n_joined / STEPS) >= LEAST_JOINED_PCT) is enough
+    found = summary(tmp_path, *serial(n_joined=n_joined))
+    assert says_nothing(found) is not enough
+    shown = CliRunner().invoke(app, ["doctor", str(tmp_path / "sample.json")])
+    told = f"{n_joined} of {STEPS} device events are joined to their launch"
+    assert (told in " ".join(shown.stdout.split())) is not enough
+    assert enough or (shown.exit_code, "can be trusted" in shown.stdout) == (1, False)
+    if not enough:
+        assert found.verdict.bound is Bound.UNCLEAR
+        assert not any("hidden" in line or "ran dry" in line for line in found.verdict.evidence)
+
+
+def test_a_device_alone_has_no_launches_to_join(tmp_path: Path) -> None:
+    found = summary(tmp_path, kernel(0, 5), kernel(15, 5), kernel(40, 5))
+    assert says_nothing(found)
+    assert found.reliable
+
+
+def test_each_device_is_judged_by_its_own_launches(tmp_path: Path) -> None:
+    other = [kernel(PERIOD * step + 500, 100, device=1, correlation=7000 + step) for step in range(STEPS)]
+    found = summary(tmp_path, *serial(), *other)
+    known, unknown = found.devices
+    assert (known.gaps.known.all(), unknown.gaps.known.any()) == (True, False)
+    assert "0 of 20 device events on device 1 are joined" in " ".join(found.warnings)
+
+
+# Clocks
+
+
+@pytest.mark.parametrize(("late_us", "agree"), [(0, True), (19.9, True), (20, True), (20.1, False), (4000, False)])
+def test_a_wait_that_returns_before_the_work_has_ended_tells_a_late_clock(
+    tmp_path: Path, late_us: float, agree: bool
+) -> None:
+    slack_us = 10  # the wait returns so long after the kernel ended
+    assert (late_us - slack_us) * 1000 <= CLOCKS_AGREE_WITHIN_NS or not agree
+    found = summary(tmp_path, *serial(late_us=late_us))
+    assert found.reliable is agree
+    assert says_nothing(found) is not agree
+    told = f"the clocks of host and device disagree by at least {late_us - slack_us:g} us"
+    assert any(told in warning for warning in found.warnings) is not agree
+
+
+def test_a_kernel_long_before_its_launch_tells_an_early_clock(tmp_path: Path) -> None:
+    assert says_nothing(summary(tmp_path, *serial(late_us=-250)))
+
+
+def test_one_slip_among_many_is_no_clock(tmp_path: Path) -> None:
+    events = [
+        event
+        for step in range(200)
+        for event in (
+            call(PERIOD * step + 300, 10, "cudaLaunchKernel", step),
+            kernel(PERIOD * step + (280 if step == 7 else 320), 500, correlation=step),
+        )
+    ]
+    found = summary(tmp_path, *events)
+    assert found.reliable
+    assert found.health["n_negative_launch_delay"] == 1
+
+
+def test_work_of_another_stream_or_behind_an_event_may_go_on(tmp_path: Path) -> None:
+    launch = (call(0, 10, "cudaLaunchKernel", 1), kernel(20, 100, correlation=1))
+    other = (call(10, 10, "cudaLaunchKernel", 2), kernel(30, 900, stream=8, correlation=2))
+    assert summary(tmp_path, *launch, *other, call(25, 100, "cudaStreamSynchronize", 3)).reliable
+    ahead = (call(0, 10, "cudaLaunchKernel", 1), kernel(20, 900, correlation=1))
+    assert summary(tmp_path, *ahead, call(25, 100, "cudaEventSynchronize", 3)).reliable
+    assert not summary(tmp_path, *ahead, call(25, 100, "cudaStreamSynchronize", 3)).reliable
+
+
+# Launches
+
+
+def test_a_wrapper_and_what_it_calls_are_one_launch(tmp_path: Path) -> None:
+    both = (host(0, 10, "cudaLaunchKernel", "cuda_runtime", correlation=1), call(2, 5, "cudaLaunchKernel_v7000", 1))
+    found = health(tmp_path, *both, kernel(20, 5, correlation=1))
+    assert (found.reliable, found.counts["n_launches_without_gpu_events"]) == (True, 0)
+
+
+def test_a_launch_whose_kernel_is_lost(tmp_path: Path) -> None:
+    later = (call(100, 10, "cudaLaunchKernel", 2), kernel(120, 5, correlation=2))
+    found = health(tmp_path, call(0, 10, "cudaLaunchKernel", 1), *later)
+    assert (found.reliable, found.counts["n_lost_launches"]) == (False, 1)
+    assert "1 of 2 plain launches have no device event, though later ones have" in " ".join(found.warnings)
+    cut = health(tmp_path, *later, call(200, 10, "cudaLaunchKernel", 3))  # it had no time to run
+    assert (cut.reliable, cut.counts["n_lost_launches"], cut.counts["n_launches_without_gpu_events"]) == (True, 0, 1)
+
+
+def test_a_plain_launch_owns_one_kernel(tmp_path: Path) -> None:
+    kernels = (kernel(20, 5, correlation=1), kernel(30, 5, correlation=1))
+    found = health(tmp_path, call(0, 10, "cudaLaunchKernel", 1), *kernels)
+    assert (found.reliable, found.counts["n_shared_launches"]) == (False, 1)
+    for several in ("cudaGraphLaunch", "cuLaunchCooperativeKernelMultiDevice"):
+        found = health(tmp_path, call(0, 10, several, 1), *kernels)
+        assert (found.reliable, found.counts["n_shared_launches"]) == (True, 0), several
+
+
+def test_a_graph_without_an_id_is_not_joined(tmp_path: Path) -> None:
+    found = health(tmp_path, host(0, 10, "cudaGraphLaunch", "cuda_runtime"), kernel(20, 5), kernel(30, 5))
+    assert (found.reliable, found.counts["n_graph_launches_without_gpu_events"]) == (False, 1)
+
+
+# Kernels that were launched before the recording began
+
+
+def test_what_was_launched_before_the_recording_began_was_queued(tmp_path: Path) -> None:
+    early = [kernel(100 * step, 60, correlation=900 + step) for step in range(5)]
+    later = [
+        event
+        for step in range(6)
+        for event in (
+            call(500 + 100 * step, 10, "cudaLaunchKernel", step),
+            kernel(520 + 100 * step, 60, correlation=step),
+        )
+    ]
+    found = summary(tmp_path, host(90, 5, "schedule"), *early, *later)
+    (device,) = found.devices
+    causes = [[part.cause for part in device.blame.of_gap(row)] for row in range(len(device.gaps))]
+    # The host is recorded from 90 us on; the first gap begins at 60.
+    assert causes[:4] == [[Cause.UNKNOWN], [Cause.QUEUED], [Cause.QUEUED], [Cause.QUEUED]]
+    assert all(Cause.QUEUED in each or Cause.LAUNCH in each for each in causes[4:])
+    assert "the GPU ran dry 6 times in 11 operations" in found.verdict.evidence
