@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from cbprof.api import Recording as Recording
     from cbprof.api import load as load
+    from cbprof.api import load_ranks as load_ranks
+    from cbprof.api import save_report as save_report
     from cbprof.record.attach import attach as attach
     from cbprof.record.tracer import Tracer as Tracer
 
 __version__ = "0.1.0"
-__all__ = ["Recording", "Tracer", "__version__", "attach", "load"]
+__all__ = ["Recording", "Tracer", "__version__", "attach", "load", "load_ranks", "save_report"]
 
 # Where the public names live. They are imported when they are first used, so that `import cbprof` loads no numpy.
 _HOMES = {
@@ -19,6 +21,8 @@ _HOMES = {
     "Tracer": "cbprof.record.tracer",
     "attach": "cbprof.record.attach",
     "load": "cbprof.api",
+    "load_ranks": "cbprof.api",
+    "save_report": "cbprof.api",
 }
 
 

@@ -11,8 +11,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,38 +23,71 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
     from cbprof.analysis.accounting.states import Activity
-    from cbprof.analysis.gate.limits import LimitResult
-    from cbprof.analysis.profiles.health import Health
-    from cbprof.render.notebook import (
-        ComparisonView,
-        GapsView,
-        HazardsView,
-        PredictionView,
-        StepsView,
-        SummaryView,
-        TimelineView,
-    )
+    from cbprof.analysis.gate.check import Limits
+    from cbprof.analysis.summary import Summary
+    from cbprof.render.views.examined import ComparisonView, HazardsView, HealthView, LimitsView, RanksView
+    from cbprof.render.views.run import GapsView, PredictionView, StepsView, SummaryView, TimelineView
     from cbprof.trace import Trace
 
 TRACES = (".json", ".json.gz")
 TABLES = (".parquet", ".csv", ".csv.gz")
+PAGES = (".html", ".htm")
+IMAGES = (".png", ".svg", ".pdf")
 
 Steps = tuple[int | None, int | None]
 
 
-def load(path: str | Path) -> Recording:
-    """Read a trace file. Raises DataError where it is missing or cannot be read."""
+def load(path: str | Path, *, cached: bool = True, progress: Callable[[int, int], None] | None = None) -> Recording:
+    """Read a trace file. Raises DataError where it is missing or cannot be read.
+
+    ``cached``: large files of other tools are kept in a form that is read faster the next time. ``progress`` is called
+    with how many bytes were read, and how many there are.
+    """
     from cbprof.formats import load as load_trace
 
-    return Recording(load_trace(path), Path(path))
+    return Recording(load_trace(path, cached=cached, progress=progress), Path(path))
+
+
+def load_ranks(
+    *paths: str | Path,
+    steps: Steps | None = None,
+    skip: int = 0,
+    window: str | None = None,
+    activity: Activity | None = None,
+    cached: bool = True,
+) -> RanksView:
+    """The traces of several ranks, in files and folders of this machine, side by side; options as in ``summary``.
+
+    A file that cannot be used is a row with its reason.
+    """
+    from cbprof.fleet.files import find_files
+    from cbprof.fleet.run import run_local
+    from cbprof.fleet.task import examine_local
+    from cbprof.render.views.examined import RanksView
+
+    figures = partial(_figures, steps=steps, skip=skip, window=window, activity=activity)
+    files = find_files([str(path) for path in paths])
+    return RanksView(run_local(files, partial(examine_local, summarize=figures, cached=cached)))
+
+
+def save_report(recordings: Sequence[Recording], path: str | Path) -> Path:
+    """Write the page that people send to each other, about one run or several. Raises UsageError where it cannot be."""
+    from cbprof.render.web.report_page import write_report
+
+    target = Path(path)
+    if not target.name.lower().endswith(PAGES):
+        raise UsageError(f"{target}: the report is a page: choose a name that ends in .html")
+    write_report({recording.name: recording.trace for recording in recordings}, target)
+    return target
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Recording:
     """A trace, and the file it came from, if any. ``steps`` everywhere: (first, last), last exclusive, None for open.
 
-    Every verb returns a small frozen object that a notebook draws, with ``to_pandas()`` for more. All raise UsageError
-    where the trace does not have the steps that were asked for.
+    Every verb returns a small frozen object that a notebook draws. ``print()`` shows it as the command line does, and
+    ``to_json()``, ``to_markdown()`` and ``to_pandas()`` give it in those forms. All verbs raise UsageError where the
+    trace does not have the steps that were asked for.
     """
 
     trace: Trace
@@ -61,74 +95,98 @@ class Recording:
 
     @property
     def name(self) -> str:
-        return self.path.name if self.path else f"{self.trace.evidence} {self.trace.mode or 'trace'}"
+        """The file as it was given."""
+        return str(self.path) if self.path else f"{self.trace.evidence} {self.trace.mode or 'trace'}"
 
     def summary(
-        self, *, steps: Steps | None = None, window: str | None = None, activity: Activity | None = None
+        self,
+        *,
+        steps: Steps | None = None,
+        skip: int = 0,
+        window: str | None = None,
+        activity: Activity | None = None,
+        detailed: bool = False,
     ) -> SummaryView:
         """The figures of the run: time, idle share, verdict, what the device waited for.
 
-        ``window``, ``activity``: as in ``cbprof report``; by default what suits the tool that recorded the trace.
+        ``skip``: leave out this many steps at the start. ``window``, ``activity``: as in ``cbprof report``; by default
+        what suits the tool that recorded the trace. ``detailed``: the tables show all that is known.
         """
-        from cbprof.analysis.summary import summarize
-        from cbprof.render.notebook import SummaryView
+        from cbprof.render.views.run import SummaryView
 
-        return SummaryView(self.name, summarize(self.trace, steps=steps, window=window, activity=activity))
+        figures = _figures(self.trace, steps=steps, skip=skip, window=window, activity=activity)
+        return SummaryView(self.name, figures, detailed)
 
     def gaps(self, *, steps: Steps | None = None, activity: Activity | None = None) -> GapsView:
         """When the devices had nothing to run, and who is to blame."""
-        from cbprof.render.notebook import GapsView
+        from cbprof.render.views.run import GapsView
 
         return GapsView(self.summary(steps=steps, activity=activity).full)
 
     def steps(self, *, steps: Steps | None = None) -> StepsView:
         """What each step cost the host and the device."""
-        from cbprof.render.notebook import StepsView
+        from cbprof.render.views.run import StepsView
 
         return StepsView(self.summary(steps=steps).full)
 
     def predict(
         self,
         *,
-        slots: int = 2,
+        slots: int | None = None,
         gpu_speed: float = 1.0,
         scale: Mapping[str, float] | None = None,
         drop: Collection[str] = (),
     ) -> PredictionView:
-        """The async run that nobody has written yet, with changes. ``Recording(view.full.trace)`` is one to look at."""
+        """The async run that nobody has written yet, with changes. ``Recording(view.full.trace)`` is one to look at.
+
+        ``slots``: batches in flight, 2 if not given; 1 is the sync order. ``gpu_speed``: how many times as fast the
+        device computes. ``scale``: factors on the time of host phases. ``drop``: host phases that are gone.
+        """
         from cbprof.analysis.predict.predict import predict
-        from cbprof.render.notebook import PredictionView
+        from cbprof.render.views.run import PredictionView
 
         found = predict(self.trace, slots=slots, gpu_speed=gpu_speed, scale=scale, drop=drop)
-        return PredictionView(found, self.trace)
+        unchanged = None if found.what_if.changes_nothing else predict(self.trace)
+        return PredictionView(self.name, found, self.trace, unchanged)
 
-    def compare(self, other: Recording, *, steps: Steps | None = None, seed: int = 0) -> ComparisonView:
-        """This run before, ``other`` after a change."""
-        from cbprof.analysis.gate.compare import compare
-        from cbprof.render.notebook import ComparisonView
+    def compare(
+        self, other: Recording, *, steps: Steps | None = None, seed: int = 0, fail_if: Sequence[str] = ()
+    ) -> ComparisonView:
+        """This run before, ``other`` after a change. ``seed``: of the bootstrap behind the intervals.
 
-        return ComparisonView((self.name, other.name), compare(self.trace, other.trace, steps=steps, seed=seed))
+        ``fail_if``: what must not have happened, as ``["slower:2%", "idle:1pp"]``; the view's ``limits`` say whether.
+        """
+        from cbprof.analysis.gate.compare import FailIf, compare
+        from cbprof.render.views.examined import ComparisonView
+
+        conditions = [FailIf.parse(text) for text in fail_if]
+        found = compare(self.trace, other.trace, steps=steps, seed=seed)
+        limits = tuple(condition.judge(found) for condition in conditions)
+        return ComparisonView((self.name, other.name), found, limits)
 
     def hazards(self) -> HazardsView:
         """Whether the orderings that batching one ahead rests on were kept."""
         from cbprof.analysis.hazards.hazards import find_hazards
-        from cbprof.render.notebook import HazardsView
+        from cbprof.render.views.examined import HazardsView
 
-        return HazardsView(find_hazards(self.trace))
+        return HazardsView(self.name, find_hazards(self.trace), self.trace.mode)
 
-    def health(self) -> Health:
+    def health(self) -> HealthView:
         """Whether the figures can be trusted, and what speaks against it: ``cbprof doctor``."""
         from cbprof.analysis.profiles.health import examine
+        from cbprof.render.views.examined import HealthView
 
-        return examine(self.trace)
+        return HealthView(self.name, examine(self.trace))
 
     def check(
-        self, limits: Mapping[str, str | int | float | bool], *, steps: Steps | None = None
-    ) -> tuple[LimitResult, ...]:
+        self, limits: Limits | Mapping[str, str | int | float | bool], *, steps: Steps | None = None
+    ) -> LimitsView:
         """Hold the run against limits, as ``{"max-idle": "1%", "no-hazards": True}``: ``cbprof check``."""
         from cbprof.analysis.gate.check import Limits, check
+        from cbprof.render.views.examined import LimitsView
 
-        return check(self.trace, Limits.parse(limits, "check"), steps=steps)
+        wanted = limits if isinstance(limits, Limits) else Limits.parse(limits, "check")
+        return LimitsView(self.name, check(self.trace, wanted, steps=steps))
 
     def save(self, path: str | Path, *, flows: bool = True) -> Path:
         """Write the trace as what the name ends in: one of ``TRACES`` or ``TABLES``, which have one row a span.
@@ -154,10 +212,33 @@ class Recording:
 
     def plot(self, other: Recording | None = None) -> TimelineView:
         """The interactive timeline; of ``other`` below it, on the same time axis."""
-        from cbprof.render.notebook import TimelineView
+        from cbprof.render.views.run import TimelineView
         from cbprof.render.web.timeline import timeline_html
 
         return TimelineView(timeline_html(self.trace, other=other.trace if other else None))
+
+    def save_plot(self, path: str | Path, *, other: Recording | None = None, width: str | None = None) -> Path:
+        """Write the timeline as what the name ends in: one of ``PAGES``, or of ``IMAGES``, which need matplotlib.
+
+        ``width``: of an image, as ``7in``, ``180mm`` or ``1400px``. Raises UsageError for any other name, and where the
+        file cannot be written.
+        """
+        target, traces = Path(path), [each.trace for each in (self, other) if each is not None]
+        if target.name.lower().endswith(PAGES):
+            self.plot(other).save(target)
+        elif target.name.lower().endswith(IMAGES):
+            from cbprof.render.static.figure import DEFAULT_WIDTH, parse_width, write_static
+
+            write_static(traces, target, width_in=DEFAULT_WIDTH if width is None else parse_width(width))
+        else:
+            raise UsageError(f"{target}: choose a name that ends in {', '.join((PAGES[0], *IMAGES))}")
+        return target
+
+    def print_plot(self, other: Recording | None = None) -> None:
+        """Draw the timeline on the terminal, as wide as it is."""
+        from cbprof.render.terminal.pictures import print_plot
+
+        print_plot([each.trace for each in (self, other) if each is not None])
 
     def plot_gaps(self) -> Figure:
         """Idle time by the length of the gap it lies in, and by what the GPU waited for (plotly)."""
@@ -179,3 +260,12 @@ class Recording:
 
     def __repr__(self) -> str:
         return f"Recording({self.name}: {len(self.trace):,} spans, {self.trace.mode or 'unknown mode'})"
+
+
+def _figures(trace: Trace, *, steps: Steps | None, skip: int, window: str | None, activity: Activity | None) -> Summary:
+    """The figures that the options ask for; also called in other processes."""
+    from cbprof.analysis.accounting.window import steps_after
+    from cbprof.analysis.summary import summarize
+
+    chosen = steps_after(trace, skip) if skip else steps
+    return summarize(trace, steps=chosen, window=window, activity=activity)

@@ -19,6 +19,12 @@ def duration(ns: float | None) -> str:
     return f"{ns:.0f} ns"
 
 
+def signed_duration(ns: float, *, plus: bool = False) -> str:
+    """A duration that may be negative: ``-13.25 ms``. ``plus``: what is not has a sign too."""
+    sign = "-" if ns < 0 else "+" if plus else ""
+    return f"{sign}{duration(round(abs(ns)))}"
+
+
 def percent(value: float | None) -> str:
     """Every percentage of cbprof: two decimals, and what is almost nothing or almost all does not pass for it.
 

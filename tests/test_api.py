@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -10,12 +11,15 @@ from pathlib import Path
 
 import pytest
 from oracle import COMPUTE, ENGINE, H2D
+from typer.testing import CliRunner
 
 import cbprof
 from cbprof.api import Recording
+from cbprof.cli.main import app
 from cbprof.errors import DataError, UsageError
 from cbprof.formats import save
 from cbprof.meta import Meta
+from cbprof.render.views.view import View
 from cbprof.trace import Kind, Lane, Trace, TraceBuilder
 
 US = 1000
@@ -61,6 +65,8 @@ VERBS: dict[str, Callable[[Recording], object]] = {
     "predict": lambda t: t.predict(),
     "compare": lambda t: t.compare(t),
     "hazards": lambda t: t.hazards(),
+    "health": lambda t: t.health(),
+    "check": lambda t: t.check({"max-idle": "1%"}),
     "plot": lambda t: t.plot(),
 }
 
@@ -115,7 +121,7 @@ def test_a_prediction_is_a_recording_to_look_at(recording: Recording) -> None:
 def test_compare(recording: Recording) -> None:
     after = Recording(sync_trace(prepare_us=10), Path("after.json"))
     view = recording.compare(after)
-    assert view.names == ("trace.json", "after.json")
+    assert view.names == (recording.name, "after.json")
     phases = view.to_pandas().set_index("name")
     assert phases.loc["prepare", "ratio"] == 0.5
     assert "after.json takes 0.9" in repr(view)
@@ -128,9 +134,69 @@ def test_hazards(recording: Recording) -> None:
 
 def test_health_and_limits(recording: Recording) -> None:
     assert recording.health().reliable
-    passed = {result.name: result.passed for result in recording.check({"max-idle": "1%", "max-gap": "1ms"})}
-    assert passed["max-idle"] is False
-    assert passed["max-gap"] is True
+    limits = recording.check({"max-idle": "1%", "max-gap": "1ms"})
+    assert [limit.name for limit in limits.full if not limit.passed] == ["max-idle"]
+    assert not limits.passed
+
+
+COMMANDS: dict[str, tuple[Callable[[Recording], View], list[str]]] = {
+    "report": (lambda t: t.summary(), []),
+    "report --full": (lambda t: t.summary(detailed=True), []),
+    "report --skip 2": (lambda t: t.summary(skip=2), []),
+    "predict": (lambda t: t.predict(), []),
+    "predict --drop update": (lambda t: t.predict(drop=["update"]), []),
+    "compare": (lambda t: t.compare(t, fail_if=["idle:1pp"]), ["--fail-if", "idle:1pp"]),
+    "hazards": (lambda t: t.hazards(), []),
+    "doctor": (lambda t: t.health(), []),
+    "check --max-idle 1%": (lambda t: t.check({"max-idle": "1%"}), []),
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_view_shows_what_the_command_shows(
+    command: str, recording: Recording, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    made, more = COMMANDS[command]
+    view, files = made(recording), [recording.name] * (2 if command == "compare" else 1)
+
+    def shown(*options: str) -> str:
+        typed = CliRunner().invoke(app, [*command.split(), *files, *more, *options])
+        return typed.stdout
+
+    capsys.readouterr()
+    view.print()
+    assert capsys.readouterr().out == shown()
+    if not command.startswith(("check", "report --full")):
+        assert json.loads(json.dumps(view.to_json())) == json.loads(shown("--json"))
+    if command.startswith(("report", "compare")):
+        assert view.to_markdown() + "\n" == shown("--format", "md")
+
+
+def test_ranks_side_by_side(recording: Recording, tmp_path: Path) -> None:
+    (tmp_path / "broken.json").write_text("[[[")
+    ranks = cbprof.load_ranks(recording.name, tmp_path / "broken.json", skip=2)
+    assert repr(ranks) == "1 ranks in 2 files"
+    table = ranks.to_pandas().set_index("file")
+    assert table.loc[recording.name, "idle_pct"] == recording.summary(skip=2).idle_pct
+    assert table.loc[str(tmp_path / "broken.json"), "reason"]
+    assert "collectives" in ranks.to_markdown()
+
+
+@pytest.mark.parametrize("name", ["a.html", "a.svg"])
+def test_pictures_are_saved_by_their_name(name: str, recording: Recording, tmp_path: Path) -> None:
+    assert recording.save_plot(tmp_path / name, other=recording).stat().st_size > 1000
+    with pytest.raises(UsageError, match=r"choose a name that ends in \.html, \.png"):
+        recording.save_plot(tmp_path / "a.gif")
+
+
+def test_a_report_is_a_page_about_several_recordings(recording: Recording, tmp_path: Path) -> None:
+    page = cbprof.save_report(
+        [recording, Recording(recording.trace, Path("b.json"))], tmp_path / "report.html"
+    ).read_text(encoding="utf-8")
+    assert "Side by side" in page
+    with pytest.raises(UsageError, match=r"ends in \.html"):
+        cbprof.save_report([recording], tmp_path / "report.pdf")
 
 
 @pytest.mark.parametrize("name", ["a.json", "a.json.gz"])

@@ -34,7 +34,7 @@ MAY_IMPORT = {
     "record": {"errors", "meta", "trace", "formats", "engine"},
     "fleet": {"numbers", "__init__", "errors", "meta", "trace", "formats", "analysis", "render"},
     "lab": {"numbers", "errors", "meta", "trace", "formats", "analysis", "render", "record", "engine"},
-    "api": {"numbers", "errors", "meta", "trace", "formats", "analysis", "render", "record", "engine"},
+    "api": {"numbers", "errors", "meta", "trace", "formats", "analysis", "render", "record", "engine", "fleet"},
     "cli": {
         "numbers",
         "__init__",

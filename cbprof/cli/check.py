@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cbprof.cli.options import parse_steps
-from cbprof.cli.reading import NoCache, read_trace
+from cbprof.cli.reading import NoCache, read
+from cbprof.cli.writing import show
 from cbprof.errors import UsageError
 
 if TYPE_CHECKING:
@@ -62,7 +63,6 @@ def check(
         cbprof check trace.json --config pyproject.toml --format github --junit cbprof.xml
     """
     from cbprof.analysis.gate.check import Limits
-    from cbprof.analysis.gate.check import check as check_trace
 
     texts = {
         "max-idle": max_idle,
@@ -78,20 +78,14 @@ def check(
         raise UsageError(
             "nothing to check: give a limit such as --max-idle 1%, or [tool.cbprof.check] in pyproject.toml"
         )
-    results = check_trace(read_trace(trace, no_cache=no_cache), limits, steps=parse_steps(steps))
+    results = read(trace, no_cache=no_cache).check(limits, steps=parse_steps(steps))
     if junit is not None:
-        from cbprof.render.tables.ci import write_junit
-
-        write_junit(results, str(trace), junit)
+        results.write_junit(junit)
     if layout is CheckFormat.github:
-        from cbprof.render.tables.ci import github_annotation
-
-        for result in results:
-            typer.echo(github_annotation(result, str(trace)))
+        typer.echo(results.to_github())
     else:
-        for result in results:
-            typer.echo(str(result))
-    raise typer.Exit(int(not all(result.passed for result in results)))
+        show(results)
+    raise typer.Exit(int(not results.passed))
 
 
 def find_limits(config: Path | None, start: Path) -> Limits:

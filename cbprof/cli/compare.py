@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from cbprof.cli.options import Format, parse_steps, refuse_with
-from cbprof.cli.reading import NoCache, read_trace
+from cbprof.cli.reading import NoCache, read
+from cbprof.cli.writing import show
 
 
 def compare(
@@ -41,27 +42,10 @@ def compare(
 
         cbprof compare before.json after.json --fail-if slower:2% --fail-if idle:1pp --format md
     """
-    from cbprof.analysis.gate.compare import FailIf
-    from cbprof.analysis.gate.compare import compare as compare_traces
-
     if json:
         refuse_with(context, "--json", "layout")
-    conditions = [FailIf.parse(text) for text in fail_if or ()]
-    pair = (read_trace(path, no_cache=no_cache) for path in (before, after))
-    found = compare_traces(*pair, steps=parse_steps(steps), seed=seed)
-    limits = [condition.judge(found) for condition in conditions]
-    names = str(before), str(after)
-    if json:
-        from json import dumps
-
-        results = [limit._asdict() for limit in limits]
-        typer.echo(dumps(found.to_json() | {"files": names, "fail_if": results}, indent=1))
-    elif layout is Format.md:
-        from cbprof.render.tables.compare import as_markdown
-
-        typer.echo(as_markdown(found, names, limits))
-    else:
-        from cbprof.render.tables.compare import print_comparison
-
-        print_comparison(found, names, limits)
-    raise typer.Exit(int(not all(limit.passed for limit in limits)))
+    chosen = parse_steps(steps)
+    first, second = (read(path, no_cache=no_cache) for path in (before, after))
+    comparison = first.compare(second, steps=chosen, seed=seed, fail_if=fail_if or ())
+    show(comparison, json=json, layout=layout)
+    raise typer.Exit(int(not comparison.passed))

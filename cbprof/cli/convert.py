@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from cbprof.api import TABLES, TRACES, Recording
+from cbprof.api import TABLES, TRACES
 from cbprof.cli.options import refuse_with
-from cbprof.cli.reading import NoCache, read_trace
+from cbprof.cli.reading import NoCache, read
 from cbprof.cli.writing import check_output
 from cbprof.errors import UsageError
 
@@ -41,5 +41,5 @@ def convert(
         refuse_with(context, "a table", "flows")
     check_output(target, inputs=[source])
 
-    recording = Recording(read_trace(source, no_cache=no_cache), source)
+    recording = read(source, no_cache=no_cache)
     typer.echo(f"wrote {recording.save(target, flows=flows)}: {len(recording.trace):,} spans")

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from cbprof.cli.reading import NoCache, read_trace
+from cbprof.cli.reading import NoCache, read
+from cbprof.cli.writing import show
 
 
 def doctor(
@@ -27,18 +28,6 @@ def doctor(
 
         cbprof doctor profile.pt.trace.json.gz --json
     """
-    from cbprof.analysis.profiles.health import examine
-
-    loaded = read_trace(trace, no_cache=no_cache)
-    health = examine(loaded)
-    if json:
-        from json import dumps
-
-        typer.echo(dumps(health.to_json(str(trace)), indent=1))
-    else:
-        from rich.console import Console
-
-        from cbprof.render.tables.health import health_table
-
-        Console().print(health_table(loaded, health, title=str(trace)))
+    health = read(trace, no_cache=no_cache).health()
+    show(health, json=json)
     raise typer.Exit(int(not health.reliable))

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cbprof.cli.options import refuse_with
-from cbprof.cli.writing import check_output
+from cbprof.cli.writing import check_output, show
 from cbprof.errors import DataError, UsageError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from cbprof.analysis.ranks.report import RanksReport
     from cbprof.fleet.files import TraceFile
+    from cbprof.render.views.examined import RanksView
 
 NEEDED = ("dask", "distributed", "fsspec", "pyarrow")
 
@@ -79,18 +79,14 @@ def fleet(
     from cbprof.fleet.files import find_files
 
     files = find_files(paths)
-    report = _run(files, scheduler=scheduler, workers=workers, memory=memory, out=out, quiet=quiet)
+    ranks = _run(files, scheduler=scheduler, workers=workers, memory=memory, out=out, quiet=quiet)
     if csv is not None:
-        from cbprof.render.tables.ranks import write_ranks_csv
-
-        write_ranks_csv(report, csv)
+        ranks.write_csv(csv)
         typer.echo(f"wrote {csv}", err=True)
     if output is not None:
-        from cbprof.render.web.ranks_page import write_ranks_page
-
-        write_ranks_page(report, output)
+        ranks.write_page(output)
         typer.echo(f"wrote {output}", err=True)
-    print_ranks(report, json=json)
+    show_ranks(ranks, json=json)
 
 
 def _run(
@@ -101,17 +97,18 @@ def _run(
     memory: str | None,
     out: str | None,
     quiet: bool,
-) -> RanksReport:
+) -> RanksView:
     from rich.console import Console
 
     from cbprof.fleet.cluster import joined_cluster, local_cluster
     from cbprof.fleet.run import run_fleet
+    from cbprof.render.views.examined import RanksView
 
     cluster = (
         partial(joined_cluster, scheduler) if scheduler else partial(local_cluster, workers=workers, memory=memory)
     )
     with _file_progress(Console(stderr=True, quiet=quiet), len(files)) as done:
-        return run_fleet(files, cluster, out=out, done=done)
+        return RanksView(run_fleet(files, cluster, out=out, done=done))
 
 
 @contextmanager
@@ -154,21 +151,12 @@ def _file_progress(console: Console, total: int) -> Iterator[Callable[[int, int]
         console.print(f"{n_known:,} of {total:,} files were known already", highlight=False)
 
 
-def print_ranks(report: RanksReport, *, json: bool) -> None:
-    """The report on stdout. Raises :class:`DataError` afterwards where no file could be used."""
-    if json:
-        from json import dumps
-
-        typer.echo(dumps(report.to_json(), indent=1))
-    else:
-        from rich.console import Console
-
-        from cbprof.render.terminal.ranks import ranks_terminal
-
-        Console().print(ranks_terminal(report))
-    if not report.rows:
-        first = report.failed[0]
-        raise DataError(f"none of {len(report.failed)} files could be used; {first.name}: {first.reason}")
+def show_ranks(ranks: RanksView, *, json: bool) -> None:
+    """Print the ranks. Raises :class:`DataError` afterwards where no file could be used."""
+    show(ranks, json=json)
+    if not ranks.full.rows:
+        first = ranks.full.failed[0]
+        raise DataError(f"none of {len(ranks.full.failed)} files could be used; {first.name}: {first.reason}")
 
 
 def _check_installed() -> None:

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from cbprof.cli.reading import NoCache, read_trace
+from cbprof.cli.reading import NoCache, read
+from cbprof.cli.writing import show
 
 
 def hazards(
@@ -26,18 +27,6 @@ def hazards(
 
         cbprof hazards trace.json --json
     """
-    from cbprof.analysis.hazards.hazards import find_hazards
-
-    loaded = read_trace(trace, no_cache=no_cache)
-    found = find_hazards(loaded)
-    if json:
-        from json import dumps
-
-        typer.echo(dumps({"file": str(trace), **found.to_json()}, indent=1))
-    else:
-        from rich.console import Console
-
-        from cbprof.render.tables.hazards import hazard_table
-
-        Console().print(hazard_table(found, title=str(trace), mode=loaded.mode))
-    raise typer.Exit(int(found.found))
+    hazards = read(trace, no_cache=no_cache).hazards()
+    show(hazards, json=json)
+    raise typer.Exit(int(hazards.full.found))

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from cbprof.api import IMAGES, PAGES
 from cbprof.cli.options import refuse_with, refuse_without
-from cbprof.cli.reading import NoCache, read_trace
+from cbprof.cli.reading import NoCache, read
 from cbprof.cli.writing import check_output
 from cbprof.errors import UsageError
-
-if TYPE_CHECKING:
-    from cbprof.trace import Trace
-
-PAGES = (".html", ".htm")
-IMAGES = (".png", ".svg", ".pdf")
 
 
 def plot(
@@ -63,31 +58,18 @@ def plot(
         refuse_with(context, "an image", "open_page")
     else:
         refuse_without(context, "an image (-o NAME.png, .svg or .pdf)", "width")
-    loaded = [read_trace(trace, no_cache=no_cache) for trace in traces]
-    if output is None and not term:
-        check_output(picture, inputs=traces)  # a name made of theirs, which can be read by now
+    recording, *others = (read(trace, no_cache=no_cache) for trace in traces)
+    other = others[0] if others else None
     if term:
-        from cbprof.render.terminal.pictures import print_plot
-
-        print_plot(loaded)
-    elif suffix in IMAGES:
-        from cbprof.render.static.figure import DEFAULT_WIDTH, parse_width, write_static
-
-        write_static(loaded, picture, width_in=DEFAULT_WIDTH if width is None else parse_width(width))
-        typer.echo(f"wrote {picture}")
-    else:
-        _write_page(loaded, picture, open_page=open_page)
-
-
-def _write_page(traces: list[Trace], page: Path, *, open_page: bool) -> None:
-    from cbprof.render.web.timeline import write_timeline
-
-    write_timeline(traces[0], page, other=traces[1] if len(traces) > 1 else None)
-    typer.echo(f"wrote {page}")
-    if open_page:
+        recording.print_plot(other)
+        return
+    if output is None:
+        check_output(picture, inputs=traces)  # a name made of theirs, which can be read by now
+    typer.echo(f"wrote {recording.save_plot(picture, other=other, width=width)}")
+    if open_page and suffix in PAGES:
         import webbrowser
 
-        webbrowser.open(page.resolve().as_uri())
+        webbrowser.open(picture.resolve().as_uri())
 
 
 def _page_beside(traces: list[Path]) -> Path:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from cbprof.cli.reading import NoCache, read_trace
-from cbprof.cli.writing import check_output
-
-if TYPE_CHECKING:
-    from cbprof.analysis.predict.predict import Prediction
-    from cbprof.trace import Trace
+from cbprof.api import Recording
+from cbprof.cli.reading import NoCache, read
+from cbprof.cli.writing import check_output, show
 
 
 def predict(
@@ -25,7 +22,9 @@ def predict(
     drop: Annotated[
         list[str] | None, typer.Option(help="What if a host phase were gone? Can be repeated.", metavar="PHASE")
     ] = None,
-    slots: Annotated[int, typer.Option(help="Batches in flight: 2 is async batching, 1 the sync order.")] = 2,
+    slots: Annotated[
+        int | None, typer.Option(help="Batches in flight: 1 is the sync order. [default: 2, async batching]")
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON with stable keys.")] = False,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Write the predicted trace, to plot or to report on.")
@@ -43,46 +42,16 @@ def predict(
 
         cbprof predict trace.json --gpu-speed 2 --scale schedule=0.5 --drop update -o predicted.json
     """
-    from cbprof.analysis.predict.predict import predict as predict_trace
-    from cbprof.formats import save
-
     if output is not None:
         check_output(output, inputs=[trace])
-    measured = read_trace(trace, no_cache=no_cache)
-    prediction = predict_trace(
-        measured,
-        slots=slots,
-        gpu_speed=gpu_speed,
-        scale=dict(_parse_scale(text) for text in scale or ()),
-        drop=drop or (),
-    )
+    scales = dict(_parse_scale(text) for text in scale or ())
+    recording = read(trace, no_cache=no_cache)
+    prediction = recording.predict(slots=slots, gpu_speed=gpu_speed, scale=scales, drop=drop or ())
     if output is not None:
-        save(prediction.trace, output)
-    if json:
-        from json import dumps
-
-        typer.echo(dumps({"file": str(trace), **prediction.to_json()}, indent=1))
-        return
-    _print_table(measured, prediction, title=str(trace))
-    if output is not None:
+        Recording(prediction.full.trace).save(output, flows=False)
+    show(prediction, json=json)
+    if output is not None and not json:
         typer.echo(f"wrote {output}\nsee it: cbprof plot {trace} {output}")
-
-
-def _print_table(measured: Trace, prediction: Prediction, *, title: str) -> None:
-    """The prediction, beside the one without its changes where it has any."""
-    from rich.console import Console
-
-    from cbprof.analysis.predict.predict import predict as predict_trace
-    from cbprof.analysis.summary import summarize
-    from cbprof.render.tables.predict import Case, predict_table
-
-    name = "predicted async" if prediction.measured_mode != "async" else "replayed"
-    if prediction.what_if.changes_nothing:
-        cases = [(name, prediction)]
-    else:
-        cases = [(name, predict_trace(measured)), ("what if", prediction)]
-    summarized = [Case(name, each, summarize(each.trace)) for name, each in cases]
-    Console().print(predict_table(summarize(measured), summarized, title=title))
 
 
 def _parse_scale(text: str) -> tuple[str, float]:

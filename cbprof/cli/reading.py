@@ -13,7 +13,7 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from cbprof.trace import Trace
+    from cbprof.api import Recording
 
 APPEARS_AFTER_S = 1.0
 
@@ -25,11 +25,11 @@ NoCache = Annotated[
 ]
 
 
-def read_trace(path: Path, *, no_cache: bool = False) -> Trace:
-    """The trace of a file; see :func:`cbprof.formats.load`."""
+def read(path: Path, *, no_cache: bool = False) -> Recording:
+    """The trace of a file; see :func:`cbprof.api.load`."""
     from rich.console import Console
 
-    from cbprof.formats import load
+    from cbprof.api import load
 
     with reading_bar(path.name, Console(stderr=True)) as progress:
         return load(path, cached=not no_cache, progress=progress)

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from enum import StrEnum
-from functools import partial
 from os.path import isdir  # unlike Path's, False for any name that cannot be
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal, TypedDict
 
 import typer
 
-from cbprof.cli.fleet import print_ranks
+from cbprof.api import PAGES, Steps, load_ranks, save_report
+from cbprof.cli.fleet import show_ranks
 from cbprof.cli.options import Format, parse_steps, refuse_with, refuse_without
-from cbprof.cli.reading import NoCache, read_trace
-from cbprof.cli.writing import check_output
+from cbprof.cli.reading import NoCache, read
+from cbprof.cli.writing import check_output, show, show_json
 from cbprof.errors import UsageError
-
-if TYPE_CHECKING:
-    from cbprof.analysis.summary import Summary
-    from cbprof.trace import Trace
 
 
 class Activity(StrEnum):
@@ -34,6 +29,15 @@ class Gaps(StrEnum):
 
     longest = "longest"
     all = "all"
+
+
+class _Which(TypedDict):
+    """What the figures are of."""
+
+    steps: Steps | None
+    skip: int
+    window: str | None
+    activity: Literal["compute", "busy"] | None
 
 
 def report(
@@ -103,66 +107,26 @@ def report(
         refuse_with(context, "--json", "full", "layout")
     else:
         refuse_without(context, "--json", "gaps")
-    figures = partial(
-        _figures, steps=parse_steps(steps), skip=skip, window=window, activity=activity.value if activity else None
-    )
+    which = _Which(steps=parse_steps(steps), skip=skip, window=window, activity=activity.value if activity else None)
     trace = traces[0]
     if len(traces) > 1 or isdir(trace):
         refuse_with(context, "several traces", "full", "csv", "layout", "gaps")
-        _report_ranks(traces, figures, json=json, no_cache=no_cache)
+        show_ranks(load_ranks(*traces, cached=not no_cache, **which), json=json)
         return
-    summary = figures(read_trace(trace, no_cache=no_cache))
+    summary = read(trace, no_cache=no_cache).summary(detailed=full, **which)
     if csv is not None:
-        from cbprof.render.tables.csv_files import write_csv
-
-        typer.echo("wrote {} {}".format(*write_csv(summary, csv)), err=True)
+        typer.echo("wrote {} {}".format(*summary.write_csv(csv)), err=True)
     if json:
-        from json import dumps
-
-        typer.echo(dumps(summary.to_json(str(trace), gaps.value), indent=1))
-    elif layout is Format.md:
-        from cbprof.render.tables.summary_sheets import as_markdown
-
-        typer.echo(as_markdown(summary, str(trace), full=full))
+        show_json(summary.to_json(gaps.value))
     else:
-        from cbprof.render.tables.summary_sheets import print_report
-
-        print_report(summary, str(trace), full=full)
-
-
-def _report_ranks(traces: list[Path], summarize: Callable[[Trace], Summary], *, json: bool, no_cache: bool) -> None:
-    """The ranks in these files and folders, compared as ``cbprof fleet`` does, but without Dask."""
-    from cbprof.fleet.files import find_files
-    from cbprof.fleet.run import run_local
-    from cbprof.fleet.task import examine_local
-
-    examine = partial(examine_local, summarize=summarize, cached=not no_cache)
-    print_ranks(run_local(find_files(list(map(str, traces))), examine), json=json)
+        show(summary, layout=layout)
 
 
 def _write_page(traces: list[Path], page: Path, *, no_cache: bool) -> None:
     from cbprof.fleet.files import find_files
-    from cbprof.render.web.report_page import write_report
 
-    if page.suffix.lower() not in {".html", ".htm"}:
+    if page.suffix.lower() not in PAGES:
         raise UsageError(f"{page}: the report is a page: choose a name that ends in .html")
     files = [Path(file.name) for file in find_files(list(map(str, traces)))]
     check_output(page, inputs=files)
-    write_report({str(trace): read_trace(trace, no_cache=no_cache) for trace in files}, page)
-    typer.echo(f"wrote {page}")
-
-
-def _figures(
-    trace: Trace,
-    *,
-    steps: tuple[int | None, int | None] | None,
-    skip: int,
-    window: str | None,
-    activity: Literal["compute", "busy"] | None,
-) -> Summary:
-    """The figures that the options ask for; also called in other processes."""
-    from cbprof.analysis.accounting.window import steps_after
-    from cbprof.analysis.summary import summarize
-
-    chosen = steps_after(trace, skip) if skip else steps
-    return summarize(trace, steps=chosen, window=window, activity=activity)
+    typer.echo(f"wrote {save_report([read(file, no_cache=no_cache) for file in files], page)}")

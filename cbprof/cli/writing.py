@@ -1,4 +1,4 @@
-"""What commands check before they work for a file that they could not write."""
+"""How commands write: a result in the form that was asked for, and files only where they can be."""
 
 from __future__ import annotations
 
@@ -6,8 +6,32 @@ from collections.abc import Iterable
 from errno import ENAMETOOLONG
 from os.path import exists, isdir  # unlike Path's, False for any name that cannot be
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+import typer
+
+from cbprof.cli.options import Format
 from cbprof.errors import UsageError
+
+if TYPE_CHECKING:
+    from cbprof.render.views.view import View
+
+
+def show(view: View, *, json: bool = False, layout: Format = Format.text) -> None:
+    """Print a result: as JSON, as Markdown, or as tables for the terminal."""
+    if json:
+        show_json(view.to_json())
+    elif layout is Format.md:
+        typer.echo(view.to_markdown())
+    else:
+        view.print()
+
+
+def show_json(data: dict[str, object]) -> None:
+    """Print plain data."""
+    from json import dumps
+
+    typer.echo(dumps(data, indent=1))
 
 
 def check_output(output: Path, *, inputs: Iterable[Path] = ()) -> None:

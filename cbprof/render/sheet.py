@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
@@ -23,15 +23,18 @@ class Sheet:
     title: str = ""
     notes: tuple[str, ...] = ()
 
-    def to_rich(self) -> Table:
-        """For a terminal. The title is the header of the first column, so that a sheet takes few lines."""
+    def to_rich(self, styles: Mapping[str, str] | None = None) -> Table:
+        """For a terminal. The title is the header of the first column, so that a sheet takes few lines.
+
+        ``styles``: of the cells that hold just these texts.
+        """
         table = Table(box=None, expand=True, padding=(0, 2, 0, 0), pad_edge=False, header_style=HEADER)
         first, *others = self.columns
         table.add_column(Text(plain(self.title or first)), ratio=1, overflow="fold")
         for header in others:
             table.add_column(Text(plain(header)), justify="right", no_wrap=True)
         for row in self.rows:
-            table.add_row(*(Text(plain(cell)) for cell in row))
+            table.add_row(*(Text(plain(cell), (styles or {}).get(cell, "")) for cell in row))
         return table
 
     def to_markdown(self) -> str:

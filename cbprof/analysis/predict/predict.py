@@ -86,12 +86,12 @@ class Prediction:
 def predict(
     trace: Trace,
     *,
-    slots: int = 2,
+    slots: int | None = None,
     gpu_speed: float = 1.0,
     scale: Mapping[str, float] | None = None,
     drop: Collection[str] = (),
 ) -> Prediction:
-    """Replay ``trace`` in the async order through ``slots`` slots, with changes (see :class:`WhatIf`).
+    """Replay ``trace`` in the async order, with changes (see :class:`WhatIf`; None is its default).
 
     Raises UsageError for a phase that the trace does not have, a number that makes no sense, or a trace whose spans do
     not say which step they belong to. Follows the first device and the host lane that launches its work.
@@ -99,7 +99,7 @@ def predict(
     trace = without_profiled_steps(trace)
     what_if = WhatIf.of(slots=slots, gpu_speed=gpu_speed, scale=scale, drop=drop)
     measured = measure(trace, what_if)
-    schedule = replay(measured.steps, slots=slots, start_ns=measured.window.start_ns)
+    schedule = replay(measured.steps, slots=what_if.slots, start_ns=measured.window.start_ns)
     predicted = predicted_trace(measured, schedule, what_if, _metadata(measured, what_if))
     window = run_window(predicted) or measured.window
     return Prediction(

@@ -15,6 +15,8 @@ from cbprof.analysis.accounting.window import ONE_OFF
 from cbprof.errors import UsageError
 from cbprof.trace import Int64, Kind, Trace
 
+SLOTS = 2
+
 
 @dataclass(frozen=True, slots=True)
 class WhatIf:
@@ -25,7 +27,7 @@ class WhatIf:
     phase. A phase takes what is nested in it along, and factors of nested phases multiply.
     """
 
-    slots: int = 2
+    slots: int = SLOTS
     gpu_speed: float = 1.0
     scale: Mapping[str, float] = field(default_factory=dict)
 
@@ -33,12 +35,13 @@ class WhatIf:
     def of(
         cls,
         *,
-        slots: int = 2,
+        slots: int | None = None,
         gpu_speed: float = 1.0,
         scale: Mapping[str, float] | None = None,
         drop: Collection[str] = (),
     ) -> WhatIf:
-        """The what-if of these changes. Raises UsageError where a number makes no sense."""
+        """The what-if of these changes; ``drop`` is a factor of 0. Raises UsageError where a number makes no sense."""
+        slots = SLOTS if slots is None else slots
         if isinstance(drop, str):
             raise UsageError(f"drop={drop!r} is one text: give a list of phases, such as [{drop!r}]")
         if slots < 1:

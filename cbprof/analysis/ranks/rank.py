@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from cbprof.analysis.accounting.idle import idle_pct
 from cbprof.analysis.accounting.intervals import Intervals, union, union_of
 from cbprof.analysis.accounting.states import ACTIVITY_KINDS, Activity
 from cbprof.analysis.device import DeviceSummary
@@ -119,7 +120,7 @@ class Rank:
 
     @property
     def idle_pct(self) -> float | None:
-        return None if self.idle_ns is None else 100 * self.idle_ns / max(1, self.window_ns)
+        return idle_pct(self.idle_ns, self.window_ns)
 
     @property
     def own_ns(self) -> int:

@@ -10,7 +10,7 @@ from cbprof.engine.devices.base import Streams
 from cbprof.lab.finding import Finding, NamedTrace, Table
 from cbprof.lab.lab import Lab
 from cbprof.lab.measure import Spans, device_spans, host_spans, median
-from cbprof.numbers import duration, ratio
+from cbprof.numbers import duration, ratio, signed_duration
 from cbprof.trace import NONE, Int64, Kind, Trace
 
 ROUNDS = 8
@@ -32,7 +32,7 @@ def streams(lab: Lab) -> Finding:
     launches = [host_spans(three, name).median_ns for name in ("launch", "h2d", "fetch")]
     first = ran["compute"].start
     rows = [
-        (name, duration(spans.median_ns), duration(launch), _signed(median(spans.start - first)))
+        (name, duration(spans.median_ns), duration(launch), signed_duration(median(spans.start - first)))
         for (name, spans), launch in zip(ran.items(), launches, strict=True)
     ]
     together = _time_together(list(ran.values()))
@@ -43,8 +43,8 @@ def streams(lab: Lab) -> Finding:
     return Finding(
         "streams",
         f"on one stream the three took {duration(one_ns)}, on three streams {duration(three_ns)} "
-        f"({ratio(one_ns / three_ns)} as fast), all running at once for {_signed(median(together))}; "
-        f"the second began {_signed(stagger)} after the "
+        f"({ratio(one_ns / three_ns)} as fast), all running at once for {signed_duration(median(together))}; "
+        f"the second began {signed_duration(stagger)} after the "
         f"first, whose launch took {duration(launches[0])}",
         ok=one_after_the_other and side_by_side and (median(together) > 0 or not lab.times_are_its_own),
         table=Table(("on three streams", "runs for", "launch takes", "begins after the first"), rows),
@@ -93,8 +93,3 @@ def _time_together(operations: list[Spans]) -> Int64:
 
 def _round_ns(trace: Trace) -> int:
     return median(host_spans(trace, "wait").end - host_spans(trace, "launch").start)
-
-
-def _signed(ns: int) -> str:
-    """A duration that is negative where a busy machine let the second go first."""
-    return duration(ns) if ns >= 0 else f"-{duration(-ns)}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.text import Text
 
 from cbprof.analysis.gate.compare import CONFIDENCE_PCT, Comparison, Ratio
@@ -18,26 +18,26 @@ from cbprof.render.tables.summary import comparison_table
 Names = tuple[str, str]
 
 
-def print_comparison(found: Comparison, names: Names, limits: Sequence[LimitResult]) -> None:
+def comparison_panels(found: Comparison, names: Names, limits: Sequence[LimitResult]) -> RenderableType:
     """The two runs side by side, the change with its interval, the phases, and the limits."""
-    console = Console()
-    console.print(comparison_table(found.before, found.after))
     parts: list[RenderableType] = [Text(workload_line(found))]
     for sheet in (differences(found), ratios(found), phases(found)):
         if sheet.rows:
             parts += ["", sheet.to_rich()]
-    console.print(framed(Group(*parts), [" and ".join(plain(name) for name in names)], None))
-    for limit in limits:
-        console.print(Text(str(limit)))
+    panel = framed(Group(*parts), [" and ".join(plain(name) for name in names)], None)
+    return Group(comparison_table(found.before, found.after), panel, *(Text(str(limit)) for limit in limits))
 
 
-def as_markdown(found: Comparison, names: Names, limits: Sequence[LimitResult]) -> str:
-    """The same for a pull request."""
-    sheets = [figures(found, names), ratios(found), differences(found), phases(found)]
-    if limits:
-        rows = [("ok" if limit.passed else "FAIL", limit.name, limit.text) for limit in limits]
-        sheets.append(Sheet(("result", "limit", "found"), rows))
-    return "\n".join(sheet.to_markdown() for sheet in sheets if sheet.rows)
+def sheets(found: Comparison, names: Names, limits: Sequence[LimitResult] = ()) -> Iterator[Sheet]:
+    """The same as tables."""
+    yield from (figures(found, names), ratios(found), differences(found), phases(found))
+    yield limits_sheet(limits)
+
+
+def limits_sheet(limits: Sequence[LimitResult]) -> Sheet:
+    """One row a limit."""
+    rows = [("ok" if limit.passed else "FAIL", limit.name, limit.text) for limit in limits]
+    return Sheet(("result", "limit", "found"), rows)
 
 
 def workload_line(found: Comparison) -> str:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from cbprof.analysis.hazards.clock_errors import ErrorBound
 from cbprof.analysis.hazards.hazards import Hazards, RuleResult, Verdict
-from cbprof.numbers import count, duration
-from cbprof.render.panel import HEADER, LABEL, framed, plain
+from cbprof.numbers import count, duration, signed_duration
+from cbprof.render.panel import LABEL, framed, plain
+from cbprof.render.sheet import Sheet
 from cbprof.render.theme import STATES
 
 STYLES = {
@@ -24,18 +24,22 @@ STYLES = {
 
 def hazard_table(hazards: Hazards, *, title: str | None = None, mode: str | None = None) -> RenderableType:
     """All rules with their verdicts; below, examples and missing orderings. ``title``: the file."""
-    table = Table(box=None, expand=True, padding=(0, 2, 0, 0), pad_edge=False, header_style=HEADER)
-    table.add_column("what must come first", ratio=1, overflow="fold")
-    for header in ("pairs", "least margin", "hazard"):
-        table.add_column(header, justify="right", no_wrap=True)
-    for result in hazards.rules:
-        table.add_row(
-            Text(result.rule.text),
-            count(result.n_pairs) if result.n_pairs else "",
-            _signed(result.worst_margin_ns),
-            Text(result.verdict.value, STYLES[result.verdict]),
-        )
+    table = rules_sheet(hazards).to_rich({verdict.value: style for verdict, style in STYLES.items()})
     return framed(Group(table, "", *_details(hazards)), [f"hazards of {title}" if title else "hazards", mode], None)
+
+
+def rules_sheet(hazards: Hazards) -> Sheet:
+    """One row a rule: how many pairs were compared, and what was found."""
+    rows = [
+        (
+            result.rule.text,
+            count(result.n_pairs) if result.n_pairs else "",
+            "" if result.worst_margin_ns is None else signed_duration(result.worst_margin_ns),
+            result.verdict.value,
+        )
+        for result in hazards.rules
+    ]
+    return Sheet(("what must come first", "pairs", "least margin", "hazard"), rows)
 
 
 def _details(hazards: Hazards) -> Iterator[Text]:
@@ -82,9 +86,3 @@ def _error(which: str, bound: ErrorBound, impossible: str) -> Text:
     else:
         source = f"not stated, and no {impossible}"
     return Text.assemble(("clock error  ", LABEL), f"{which} {duration(bound.ns)}, {source}")
-
-
-def _signed(ns: int | None) -> str:
-    if ns is None:
-        return ""
-    return duration(ns) if ns >= 0 else f"-{duration(-ns)}"

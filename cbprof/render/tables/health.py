@@ -15,6 +15,7 @@ from cbprof.analysis.profiles.health import Health
 from cbprof.numbers import count, duration
 from cbprof.render.evidence import in_short, step_source_in_short
 from cbprof.render.panel import LABEL, framed, plain
+from cbprof.render.sheet import Sheet
 from cbprof.trace import Trace
 
 ODD = "yellow"
@@ -54,16 +55,27 @@ LAUNCHES: Mapping[str, tuple[str, bool]] = {
 }
 
 
-def health_table(trace: Trace, health: Health, *, title: str | None = None) -> RenderableType:
+def health_table(health: Health, *, title: str | None = None) -> RenderableType:
     """The whole examination of one trace."""
+    trace = health.trace
     parts: list[RenderableType] = [_rows(_file(trace, health)), "", _rows(_counts(health, EVENTS))]
     parts += ["", _rows(_counts(health, LAUNCHES)), ""]
     parts += [Text(f"! {plain(warning)}", style=ODD) for warning in health.warnings]
-    if health.reliable:
-        parts.append(Text("The figures of this trace can be trusted." if len(trace) else "The trace is empty."))
-    else:
-        parts.append(Text("The figures of this trace should not be trusted.", style=f"bold {ODD}"))
+    parts.append(Text(_conclusion(health), style="" if health.reliable else f"bold {ODD}"))
     return framed(Group(*parts), [title], None)
+
+
+def health_sheet(health: Health, *, title: str = "") -> Sheet:
+    """The same as one table, with the warnings as notes."""
+    rows = [*_file(health.trace, health), *_counts(health, EVENTS), *_counts(health, LAUNCHES)]
+    cells = [(f"! {row.label}" if row.odd else row.label, row.value) for row in rows]
+    return Sheet(("", "value"), cells, title, (*health.warnings, _conclusion(health)))
+
+
+def _conclusion(health: Health) -> str:
+    if not health.reliable:
+        return "The figures of this trace should not be trusted."
+    return "The figures of this trace can be trusted." if len(health.trace) else "The trace is empty."
 
 
 def _file(trace: Trace, health: Health) -> Iterator[Row]:

@@ -31,7 +31,7 @@ class Case(NamedTuple):
 def predict_table(measured: Summary, cases: Sequence[Case], *, title: str | None = None) -> RenderableType:
     """The figures of at least one prediction beside those of the run that it was made from. ``title``: its file."""
     last = cases[-1]
-    parts: list[RenderableType] = [_figures(measured, cases).to_rich(), "", _bars(measured, cases)]
+    parts: list[RenderableType] = [figures_sheet(measured, cases).to_rich(), "", _bars(measured, cases)]
     if last.summary.most_idle is not None:
         parts += [StateLegend(last.summary.most_idle.known_states), ""]
     if (still := _still_waited_for(last)) is not None:
@@ -43,7 +43,8 @@ def predict_table(measured: Summary, cases: Sequence[Case], *, title: str | None
     )
 
 
-def _figures(measured: Summary, cases: Sequence[Case]) -> Sheet:
+def figures_sheet(measured: Summary, cases: Sequence[Case]) -> Sheet:
+    """The figures of the predictions beside those of the run that they were made from."""
     first = cases[0].prediction
     steps = max(1, first.n_steps)
     rows = (
@@ -59,7 +60,8 @@ def _figures(measured: Summary, cases: Sequence[Case]) -> Sheet:
         ("as fast", "", *(ratio(c.prediction.speedup) for c in cases)),
         ("steps held up by the host", "", *(count(len(c.prediction.host_bound_steps)) for c in cases)),
     )
-    return Sheet(("", f"measured {first.measured_mode or 'run'}", *(case.name for case in cases)), rows)
+    columns = ("", f"measured {first.measured_mode or 'run'}", *(case.name for case in cases))
+    return Sheet(columns, rows, "", cases[-1].prediction.notes)
 
 
 def _without_captures(measured: Summary, cases: Sequence[Case]) -> Iterator[tuple[str, ...]]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from cbprof.analysis.ranks.report import Job, RanksReport
-from cbprof.numbers import count, duration, percent, ratio
+from cbprof.numbers import count, duration, percent, ratio, signed_duration
 from cbprof.render.sheet import Sheet
 from cbprof.render.whole_file import write_whole
 from cbprof.render.words.ranks import A_UNIT, in_words, job_name, reasons, whose
@@ -85,8 +85,10 @@ def skew_sheet(report: RanksReport, job: Job) -> Sheet:
             whose(report, job.rows[index]),
             duration(round(skew.late_ns[index])),
             f"{count(skew.n_last[index])} of {count(skew.n_matched)}",
-            signed(skew.clocks[index].offset_ns),
-            "unknown" if (drift := skew.clocks[index].drift) is None else f"{signed(drift * 1e9)}/s",
+            signed_duration(skew.clocks[index].offset_ns, plus=True),
+            "unknown"
+            if (drift := skew.clocks[index].drift) is None
+            else f"{signed_duration(drift * 1e9, plus=True)}/s",
         )
         for index in order
     ]
@@ -98,10 +100,6 @@ def failed_sheet(report: RanksReport) -> Sheet:
     rows = [(file.name, file.reason or "") for file in report.failed[:MOST_FAILED]]
     more = len(report.failed) - len(rows)
     return Sheet(("could not be used", "why"), rows, "", (f"and {count(more)} more; --csv has all",) if more else ())
-
-
-def signed(ns: float) -> str:
-    return f"{'-' if ns < 0 else '+'}{duration(round(abs(ns)))}"
 
 
 def job_sheets(report: RanksReport, most_jobs: int) -> Iterator[Sheet]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
@@ -14,18 +14,12 @@ from cbprof.analysis.device import DeviceSummary
 from cbprof.analysis.summary import Summary
 from cbprof.analysis.verdict.latency import Latency
 from cbprof.analysis.verdict.verdict import SHORTENED_BY, Verdict
-from cbprof.numbers import UNKNOWN, count, duration, percent, rate, ratio
+from cbprof.numbers import UNKNOWN, count, duration, percent, rate, ratio, signed_duration
 from cbprof.render.evidence import step_source_in_short
 from cbprof.render.panel import HEADER, LABEL, framed, plain
 from cbprof.render.sheet import Sheet
 from cbprof.render.tables.summary import causes_in_words, summary_table
 from cbprof.trace import NONE
-
-
-def as_markdown(summary: Summary, title: str, *, full: bool) -> str:
-    """The figures and what the device waited for, and with ``full`` all that is known."""
-    sheets = [key_figures(summary, title), causes(summary), *(details(summary) if full else ())]
-    return "\n".join(sheet.to_markdown() for sheet in sheets if sheet.rows)
 
 
 def key_figures(summary: Summary, title: str = "") -> Sheet:
@@ -150,17 +144,10 @@ def shortened(verdict: Verdict, window_ns: int) -> tuple[str, ...]:
     )
 
 
-def signed_duration(ns: int) -> str:
-    return f"-{duration(-ns)}" if ns < 0 else duration(ns)
-
-
-def print_report(summary: Summary, title: str, *, full: bool) -> None:
-    """The summary and the verdict, and with ``full`` all that is known, on the terminal."""
-    console = Console()
-    console.print(summary_table(summary, title=title))
-    console.print(verdict_panel(summary))
-    if full:
-        console.print(details_panel(summary))
+def report_panels(summary: Summary, title: str, *, full: bool) -> RenderableType:
+    """The summary and the verdict, and with ``full`` all that is known."""
+    panels = [summary_table(summary, title=title), verdict_panel(summary)]
+    return Group(*panels, details_panel(summary)) if full else Group(*panels)
 
 
 def verdict_panel(summary: Summary) -> RenderableType:

@@ -8,13 +8,16 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from cbprof.analysis.gate.compare import compare
+from cbprof.analysis.summary import summarize
 from cbprof.meta import Meta
 from cbprof.numbers import count, duration
 from cbprof.render.charts.run import gap_chart, idle_chart, states_chart
 from cbprof.render.charts.steps import prediction_chart, steps_chart
-from cbprof.render.notebook import ComparisonView, HazardsView, PredictionView
 from cbprof.render.panel import plain
 from cbprof.render.sheet import Sheet
+from cbprof.render.tables.compare import sheets as comparison_sheets
+from cbprof.render.tables.hazards import rules_sheet
+from cbprof.render.tables.predict import Case, figures_sheet
 from cbprof.render.tables.summary_sheets import causes, details, gap_lengths, key_figures
 from cbprof.render.web.page import as_html
 from cbprof.render.words.report import Reported
@@ -89,7 +92,7 @@ def _side_by_side(runs: Sequence[Reported]) -> Section:
     if len({run.summary.evidence for run in runs}) > 1:
         made.parts.append(f'<p class="caption">{as_html(DIFFERENT_EVIDENCE)}</p>')
     if len(runs) == 2:
-        made.sheets(ComparisonView((names[0], names[1]), compare(runs[0].trace, runs[1].trace)).sheets())
+        made.sheets(comparison_sheets(compare(runs[0].trace, runs[1].trace), (names[0], names[1])))
     return made
 
 
@@ -124,7 +127,8 @@ def _what_if(runs: Sequence[Reported], known: Sequence[Reported]) -> Section:
         if run.prediction is None:
             continue
         after = afterwards[0] if len(runs) == len(afterwards) == 1 else None
-        made.sheets(PredictionView(run.prediction, run.trace).sheets())
+        case = Case("predicted", run.prediction, summarize(run.prediction.trace))
+        made.sheets([figures_sheet(run.summary, [case])])
         made.chart(
             prediction_chart(run.prediction, run.trace, after),
             "The measured durations, replayed in the order of the async loop with two slots.",
@@ -137,7 +141,7 @@ def _hazards(runs: Sequence[Reported]) -> Section:
     for run in _headed(made, runs):
         if run.hazards is None:
             continue
-        made.sheets(HazardsView(run.hazards).sheets())
+        made.sheets([rules_sheet(run.hazards)])
         for missing in run.hazards.missing:
             made.parts.append(f"<p>{as_html(plain(missing.text))}</p>")
         if not run.hazards.edges_known:

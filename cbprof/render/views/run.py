@@ -1,29 +1,29 @@
-"""What a notebook shows of an analysis: small frozen objects that draw themselves, and become data frames.
-
-Each holds the analysis' own result in full, for whatever else is asked of it.
-"""
+"""One run: its figures, gaps and steps, what another order would bring, and its picture."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
+from rich.console import RenderableType
 
-from cbprof.analysis.gate.compare import Comparison
-from cbprof.analysis.hazards.hazards import Hazards
+from cbprof.analysis.accounting.gaps import WhichGaps
 from cbprof.analysis.predict.predict import Prediction
-from cbprof.analysis.summary import Summary
+from cbprof.analysis.summary import Summary, summarize
 from cbprof.analysis.verdict.verdict import Verdict
-from cbprof.numbers import count, duration, percent, ratio
-from cbprof.render.charts.run import gap_chart, states_chart
+from cbprof.numbers import duration, percent, ratio
+from cbprof.render.charts.run import gap_chart
 from cbprof.render.charts.steps import prediction_chart
 from cbprof.render.sheet import Sheet
-from cbprof.render.tables import compare as comparison_sheets
 from cbprof.render.tables import summary_sheets
+from cbprof.render.tables.csv_files import write_csv
+from cbprof.render.tables.predict import Case, figures_sheet, predict_table
+from cbprof.render.views.view import View, one_row
+from cbprof.render.whole_file import write_whole
 from cbprof.trace import BATCH_PHASES, Trace
 
 if TYPE_CHECKING:
@@ -40,24 +40,13 @@ class Loaded(Protocol):
     def trace(self) -> Trace: ...
 
 
-class _View:
-    """Something that a notebook shows as a few tables."""
-
-    __slots__ = ()
-
-    def sheets(self) -> Iterable[Sheet]:
-        raise NotImplementedError
-
-    def _repr_html_(self) -> str:
-        return "".join(sheet.to_html() for sheet in self.sheets() if sheet.rows)
-
-
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
-class SummaryView(_View):
-    """The figures of a trace. ``full``: all of them."""
+class SummaryView(View):
+    """The figures of the trace in the file ``name``. ``full``: all of them. ``detailed``: tables show all of them."""
 
     name: str
     full: Summary
+    detailed: bool = False
 
     @property
     def wall_ns(self) -> int:
@@ -81,7 +70,19 @@ class SummaryView(_View):
         return self.full.verdict
 
     def sheets(self) -> Iterable[Sheet]:
-        return summary_sheets.key_figures(self.full, self.name), summary_sheets.causes(self.full)
+        yield from (summary_sheets.key_figures(self.full, self.name), summary_sheets.causes(self.full))
+        if self.detailed:
+            yield from summary_sheets.details(self.full)
+
+    def to_rich(self) -> RenderableType:
+        return summary_sheets.report_panels(self.full, self.name, full=self.detailed)
+
+    def to_json(self, gaps: WhichGaps = "longest") -> dict[str, Any]:
+        return self.full.to_json(self.name, gaps)
+
+    def write_csv(self, target: Path) -> tuple[Path, Path]:
+        """Write the steps and the gaps: into a folder, or beside NAME.csv. Returns both files."""
+        return write_csv(self.full, target)
 
     def __repr__(self) -> str:
         return f"{self.name}: GPU idle {percent(self.idle_pct)} of {duration(self.wall_ns)}. {self.verdict.sentence}"
@@ -111,7 +112,7 @@ class SummaryView(_View):
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
-class GapsView(_View):
+class GapsView(View):
     """When the devices had nothing to run, and why."""
 
     full: Summary
@@ -147,7 +148,7 @@ class GapsView(_View):
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
-class StepsView(_View):
+class StepsView(View):
     """What each step cost the host and the device."""
 
     full: Summary
@@ -183,21 +184,32 @@ class StepsView(_View):
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
-class PredictionView(_View):
-    """What the async order, or a change, would bring to ``measured``. ``full.trace`` is the predicted run."""
+class PredictionView(View):
+    """What the async order, or a change, would bring to ``measured``. ``full.trace`` is the predicted run.
 
+    ``unchanged``: the same without the changes, where there are any.
+    """
+
+    name: str
     full: Prediction
     measured: Trace
+    unchanged: Prediction | None = None
 
     def sheets(self) -> Iterable[Sheet]:
-        found = self.full
-        rows = [
-            ("wall time", duration(found.measured_wall_ns), duration(found.predicted_wall_ns)),
-            ("GPU idle", percent(found.measured_idle_pct), percent(found.predicted_idle_pct)),
-            ("as fast", "", ratio(found.speedup)),
-            ("steps held up by the host", "", count(len(found.host_bound_steps))),
-        ]
-        return [Sheet(("", f"measured {found.measured_mode or 'run'}", "predicted"), rows, "", found.notes)]
+        return (figures_sheet(summarize(self.measured), self._cases()),)
+
+    def to_rich(self) -> RenderableType:
+        return predict_table(summarize(self.measured), self._cases(), title=self.name)
+
+    def _cases(self) -> list[Case]:
+        order = "predicted async" if self.full.measured_mode != "async" else "replayed"
+        cases = [(order, self.full)]
+        if self.unchanged is not None:
+            cases = [(order, self.unchanged), ("what if", self.full)]
+        return [Case(name, each, summarize(each.trace)) for name, each in cases]
+
+    def to_json(self) -> dict[str, Any]:
+        return {"file": self.name, **self.full.to_json()}
 
     def plot(self, afterwards: Loaded | None = None) -> Figure:
         """Time of each step as measured, as predicted, and as measured ``afterwards``, if the change was made."""
@@ -208,66 +220,7 @@ class PredictionView(_View):
 
     def to_pandas(self) -> pd.DataFrame:
         """One row: the figures of ``cbprof predict --json``."""
-        return _one_row(self.full.to_json())
-
-
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
-class ComparisonView(_View):
-    """Two runs of one workload."""
-
-    names: tuple[str, str]
-    full: Comparison
-
-    def sheets(self) -> Iterable[Sheet]:
-        return (
-            comparison_sheets.figures(self.full, self.names),
-            comparison_sheets.ratios(self.full),
-            comparison_sheets.differences(self.full),
-            comparison_sheets.phases(self.full),
-        )
-
-    def plot(self) -> Figure:
-        """The states of both runs, as shares of their time."""
-        names = self.names if self.names[0] != self.names[1] else ("before", "after")
-        return states_chart(dict(zip(names, (self.full.before, self.full.after), strict=True)))
-
-    def __repr__(self) -> str:
-        change = "unknown" if self.full.slower is None else comparison_sheets.interval(self.full.slower)
-        return f"{self.names[1]} takes {change} of the time of {self.names[0]}"
-
-    def to_pandas(self) -> pd.DataFrame:
-        """One row a host phase, per step."""
-        import pandas as pd
-
-        return pd.DataFrame(self.full.to_json()["phases"])
-
-
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
-class HazardsView(_View):
-    """Whether the orderings that batching one ahead rests on were kept."""
-
-    full: Hazards
-
-    def sheets(self) -> Iterable[Sheet]:
-        rows = [
-            (
-                result.rule.text,
-                count(result.n_pairs),
-                "" if result.worst_margin_ns is None else summary_sheets.signed_duration(result.worst_margin_ns),
-                result.verdict.value,
-            )
-            for result in self.full.rules
-        ]
-        return [Sheet(("what must come first", "pairs", "least margin", "hazard"), rows)]
-
-    def __repr__(self) -> str:
-        return "hazards found" if self.full.found else "no hazard found"
-
-    def to_pandas(self) -> pd.DataFrame:
-        """One row a rule."""
-        import pandas as pd
-
-        return pd.DataFrame(self.full.to_json()["rules"])
+        return one_row(self.full.to_json())
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -277,9 +230,9 @@ class TimelineView:
     page: str
 
     def save(self, path: str | Path) -> Path:
-        """Write the page as a file of its own."""
+        """Write the page as a file of its own, whole or not at all. Raises UsageError on a disk error."""
         target = Path(path)
-        target.write_text(self.page, encoding="utf-8")
+        write_whole(target, self.page.encode("utf-8"), "the timeline")
         return target
 
     def __repr__(self) -> str:
@@ -287,9 +240,3 @@ class TimelineView:
 
     def _repr_html_(self) -> str:
         return f'<iframe srcdoc="{escape(self.page)}" width="100%" height="640" style="border: 0"></iframe>'
-
-
-def _one_row(facts: Mapping[str, Any]) -> pd.DataFrame:
-    import pandas as pd
-
-    return pd.DataFrame([{key: value for key, value in facts.items() if not isinstance(value, (dict, list))}])
