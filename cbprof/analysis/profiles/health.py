@@ -181,8 +181,8 @@ def _examine_clocks(trace: Trace, gpu: Int64, launch_of: Int64, clocks: Clocks, 
 
 def _examine_joins(trace: Trace, launch_of: Int64, found: _Findings) -> None:
     known = joined(trace, launch_of)
-    if trace.on_device.all():
-        return  # nothing of the host was recorded, so nothing is said of it
+    if trace.on_device.all() or not trace.is_profile:
+        return  # nothing of the host was recorded, or launches are known by their step
     for device, each in known.items():
         if not each.enough:
             on = f" on device {trace.meta.device_names.get(device, device)}" if len(known) > 1 else ""
