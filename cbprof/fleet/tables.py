@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from cbprof.analysis.accounting.blame import Blame, Cause
+from cbprof.analysis.accounting.blame import NAMED, Blame, Cause
 from cbprof.analysis.accounting.steps import StepTimes
 from cbprof.analysis.device import DeviceSummary
 from cbprof.analysis.ranks.rank import Rank
@@ -112,8 +112,8 @@ def _blame(blame: Blame, n_gaps: int) -> Any:
     import pyarrow as pa
 
     labels = np.array([*blame.names, *(cause.label for cause in Cause)], dtype=object)
-    phase = blame.cause == Cause.PHASE
-    label = np.where(phase, blame.name_id, len(blame.names) + blame.cause.astype(np.int64))
+    named = np.isin(blame.cause, NAMED)
+    label = np.where(named, blame.name_id, len(blame.names) + blame.cause.astype(np.int64))
     offsets = np.searchsorted(blame.gap, np.arange(n_gaps + 1)).astype(np.int32)
     return pa.MapArray.from_arrays(offsets, pa.array(labels[label], pa.string()), pa.array(blame.ns, pa.int64()))
 

@@ -20,9 +20,10 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from cbprof.analysis.accounting.gaps import Gaps
-from cbprof.analysis.accounting.host import HostTimeline, main_lane
+from cbprof.analysis.accounting.host import HostTimeline, frames, main_lane
 from cbprof.analysis.accounting.intervals import Intervals, overlaps, sum_by, union, union_of
 from cbprof.analysis.accounting.window import ONE_OFF, spans_named
 from cbprof.trace import COPY_KINDS, NONE, Int8, Int32, Int64, Kind, Trace, one_of, take_or
@@ -45,12 +46,17 @@ class Cause(IntEnum):
     QUEUED = 8
     UNTRACED = 9
     UNKNOWN = 10
+    IN_STEP = 11
 
     @property
     def label(self) -> str:
-        """The short name of the data formats; a PHASE goes by the name of its host span instead."""
+        """The short name of the data formats; a cause of :data:`NAMED` goes by the name of its host span instead."""
         name = self.name.lower().replace("_", " ")
-        return f"({name})" if self in {Cause.UNTRACED, Cause.UNKNOWN} else name
+        return f"({name})" if self in {Cause.UNTRACED, Cause.UNKNOWN, Cause.IN_STEP} else name
+
+
+NAMED = (Cause.PHASE, Cause.IN_STEP)
+"""The causes of which a gap tells the host span: what it worked at, or the frame of the step that it was in."""
 
 
 CAUSES: Mapping[Cause, str] = MappingProxyType(
@@ -65,6 +71,7 @@ CAUSES: Mapping[Cause, str] = MappingProxyType(
         Cause.QUEUED: "its turn in the queue",
         Cause.UNTRACED: "(host time without a record)",
         Cause.UNKNOWN: "(unknown)",
+        Cause.IN_STEP: "(inside the step, no record)",
     }
 )
 """The causes that are not a phase of the host in the words of all text, as the end of "the GPU waited for"."""
@@ -87,8 +94,9 @@ class BlameTotal(NamedTuple):
 class Blame:
     """One row for each gap and cause, sorted by gap, then cause. ``ns`` > 0.
 
-    ``gap``: row of the gap. ``cause``: values of :class:`Cause`. ``name_id``: for a PHASE the name of the host span
-    (index of ``names``), else -1.
+    ``gap``: row of the gap. ``cause``: values of :class:`Cause`. ``name_id``: for the causes of :data:`NAMED` what the
+    host span is called (index of ``names``: the labels of the host's timeline), else -1.
+    ``span``, ``span_ns``: each host span that is to blame, ascending, and for how much.
     """
 
     gap: Int64
@@ -96,13 +104,15 @@ class Blame:
     name_id: Int32
     ns: Int64
     names: tuple[str, ...]
+    span: Int64
+    span_ns: Int64
 
     def __len__(self) -> int:
         return len(self.gap)
 
     def label(self, row: int) -> str:
         cause = Cause(self.cause[row])
-        return self.names[self.name_id[row]] if cause is Cause.PHASE else cause.label
+        return self.names[self.name_id[row]] if cause in NAMED else cause.label
 
     def of_gap(self, gap: int) -> tuple[BlameTotal, ...]:
         """The causes of one gap."""
@@ -120,20 +130,23 @@ class Blame:
         return dict(sorted(found.items(), key=lambda item: -item[1]))
 
     def totals(self) -> tuple[BlameTotal, ...]:
-        """The causes over all gaps, largest first."""
+        """The causes over all gaps, largest first. The frames of all steps are one."""
         key = cause_key(self.cause, self.name_id, self.names)
         _, first, group = np.unique(key, return_index=True, return_inverse=True)
         ns = sum_by(group, self.ns, len(first))
-        totals = [
-            BlameTotal(Cause(self.cause[row]), self.label(row), int(total))
-            for row, total in zip(first.tolist(), ns.tolist(), strict=True)
+        causes = [Cause(self.cause[row]) for row in first.tolist()]
+        labels = [
+            each.label if each is Cause.IN_STEP else self.label(row)
+            for each, row in zip(causes, first.tolist(), strict=True)
         ]
+        totals = map(BlameTotal, causes, labels, ns.tolist())
         return tuple(sorted(totals, key=lambda total: -total.ns))
 
 
 def cause_key(cause: Int8, name_id: Int32, names: Sequence[str]) -> Int64:
-    """One number for each cause, which for a PHASE is that of one host span's name: below causes x (names + 1)."""
-    return cause.astype(np.int64) * (len(names) + 1) + name_id + 1
+    """One number for each cause, and each phase: below causes x (names + 1). The frames of all steps are one cause."""
+    named = np.where(cause == Cause.PHASE, name_id, NONE)
+    return cause.astype(np.int64) * (len(names) + 1) + named + 1
 
 
 class BlamePieces(NamedTuple):
@@ -147,7 +160,7 @@ class BlamePieces(NamedTuple):
 
 def blame_gaps(trace: Trace, device: int, gaps: Gaps, host: HostTimeline) -> Blame:
     """Split every gap of a device by cause: the rules of the module's docstring, in the order that decides."""
-    return _book(trace, device, gaps, host).close(trace.names)
+    return _book(trace, device, gaps, host).close()
 
 
 def blame_pieces(trace: Trace, device: int, gaps: Gaps, host: HostTimeline) -> BlamePieces:
@@ -156,7 +169,7 @@ def blame_pieces(trace: Trace, device: int, gaps: Gaps, host: HostTimeline) -> B
 
 
 def _book(trace: Trace, device: int, gaps: Gaps, host: HostTimeline) -> _Ledger:
-    ledger = _Ledger(gaps)
+    ledger = _Ledger(gaps, host.labels, host.label_of[trace.name_id], frames(trace))
     before, inside, after = gaps.before_launch(), gaps.inside_launch(), gaps.after_launch()
     lane_of_gap = take_or(trace.lane_id, gaps.launch, main_lane(trace, host, device))
     if trace.is_profile:
@@ -170,7 +183,7 @@ def _book(trace: Trace, device: int, gaps: Gaps, host: HostTimeline) -> _Ledger:
     copying = _copies(trace, device)
     for zone, lane in _by_lane(before, ledger, host, lane_of_gap):
         did = lane.within(zone)
-        rest = ledger.take_phases(zone, did.select(did.working), trace)
+        rest = ledger.take_phases(zone, did.select(did.working))
         rest = ledger.take(rest, copying, Cause.TRANSFER)
         waits = did.select(~did.working)
         starved = one_of(trace.name_id[waits.span], trace.ids_of(NO_REQUESTS))
@@ -191,7 +204,7 @@ def _blame_profile(trace: Trace, ledger: _Ledger, host: HostTimeline, lane_of_ga
     Where it is not known what launched K, nothing is.
     """
     for zone, did in _by_lane(ledger.gaps.before_launch(), ledger, host, lane_of_gap):
-        ledger.enter_all(ledger.take_phases(zone, did.within(zone), trace), Cause.UNTRACED)
+        ledger.enter_all(ledger.take_phases(zone, did.within(zone)), Cause.UNTRACED)
     ledger.enter_all(ledger.gaps.inside_launch(), Cause.LAUNCH)
     ledger.enter_all(ledger.gaps.after_launch(), Cause.QUEUED)
     ledger.enter_all(ledger.gaps.unknown(), Cause.UNKNOWN)
@@ -210,29 +223,36 @@ def _by_lane(
 
 @dataclass(slots=True)
 class _Ledger:
-    """Collects (gap, cause, name, time) entries. A zone is a set of time within the gaps."""
+    """Collects (gap, cause, host span, time) entries. A zone is a set of time within the gaps.
+
+    ``label_id``: of each span of the trace, an index of ``labels``. ``framing``: mask of the frames of steps.
+    """
 
     gaps: Gaps
+    labels: tuple[str, ...]
+    label_id: Int32
+    framing: npt.NDArray[np.bool_]
     gap: list[Int64] = field(default_factory=list)
     start: list[Int64] = field(default_factory=list)
     cause: list[Int8] = field(default_factory=list)
-    name_id: list[Int32] = field(default_factory=list)
+    span: list[Int64] = field(default_factory=list)
     ns: list[Int64] = field(default_factory=list)
 
     def gap_of(self, time: Int64) -> Int64:
         return np.searchsorted(self.gaps.start, time, side="right") - 1
 
-    def enter(self, start: Int64, end: Int64, cause: Cause, name_id: Int32 | None = None) -> None:
-        """Book these pieces, each within one gap, on one cause."""
-        self.gap.append(self.gap_of(start))
-        self.start.append(start)
-        self.cause.append(np.full(len(start), cause, dtype=np.int8))
-        self.name_id.append(np.full(len(start), NONE, dtype=np.int32) if name_id is None else name_id)
-        self.ns.append(end - start)
+    def enter(self, pieces: Intervals, cause: Int8, span: Int64) -> None:
+        """Book these pieces, each within one gap, each on a cause and a host span, or -1."""
+        self.gap.append(self.gap_of(pieces.start))
+        self.start.append(pieces.start)
+        self.cause.append(cause)
+        self.span.append(span)
+        self.ns.append(pieces.length_ns)
 
     def enter_all(self, zone: Intervals, cause: Cause) -> None:
         """Book the whole zone on one cause."""
-        self.enter(zone.start, zone.end, cause)
+        size = len(zone.start)
+        self.enter(zone, np.full(size, cause, dtype=np.int8), np.full(size, NONE, dtype=np.int64))
 
     def take(self, zone: Intervals, taken: Intervals, cause: Cause) -> Intervals:
         """Book what of the zone lies in ``taken``; return what is left."""
@@ -240,26 +260,42 @@ class _Ledger:
         self.enter_all(taken, cause)
         return zone.subtract(taken)
 
-    def take_phases(self, zone: Intervals, work: HostTimeline, trace: Trace) -> Intervals:
+    def take_phases(self, zone: Intervals, work: HostTimeline) -> Intervals:
         """Book what of the zone the host worked, on the phase it worked at; return what is left."""
         met = overlaps(zone.start, zone.end, work.start, work.end)
-        self.enter(met.start, met.end, Cause.PHASE, trace.name_id[work.span[met.b]])
+        span = work.span[met.b]
+        cause = np.where(self.framing[span], np.int8(Cause.IN_STEP), np.int8(Cause.PHASE))
+        self.enter(Intervals(met.start, met.end), cause, span)
         return zone.subtract(work.covered())
 
     def pieces(self) -> BlamePieces:
         """The entries as they were made, in the order of time."""
         start, ns = np.concatenate(self.start), np.concatenate(self.ns)
         order = np.argsort(start, kind="stable")
-        start, cause, name_id = start[order], np.concatenate(self.cause)[order], np.concatenate(self.name_id)[order]
-        return BlamePieces(start, start + ns[order], cause, name_id)
+        start, cause = start[order], np.concatenate(self.cause)[order]
+        return BlamePieces(start, start + ns[order], cause, self._names_of(np.concatenate(self.span)[order]))
 
-    def close(self, names: tuple[str, ...]) -> Blame:
+    def close(self) -> Blame:
         """Sum the entries of each gap, cause and name."""
         gap, cause = np.concatenate(self.gap), np.concatenate(self.cause)
-        name_id, ns = np.concatenate(self.name_id), np.concatenate(self.ns)
-        key = gap * len(Cause) * (len(names) + 1) + cause_key(cause, name_id, names)
+        span, ns = np.concatenate(self.span), np.concatenate(self.ns)
+        name_id = self._names_of(span)
+        key = (gap * len(Cause) + cause) * (len(self.labels) + 1) + name_id + 1
         _, first, group = np.unique(key, return_index=True, return_inverse=True)
-        return Blame(gap[first], cause[first], name_id[first], sum_by(group, ns, len(first)), names)
+        named = span != NONE
+        spans, of_span = np.unique(span[named], return_inverse=True)
+        return Blame(
+            gap=gap[first],
+            cause=cause[first],
+            name_id=name_id[first],
+            ns=sum_by(group, ns, len(first)),
+            names=self.labels,
+            span=spans,
+            span_ns=sum_by(of_span, ns[named], len(spans)),
+        )
+
+    def _names_of(self, span: Int64) -> Int32:
+        return take_or(self.label_id, span, NONE)
 
 
 def _copies(trace: Trace, device: int) -> Intervals:

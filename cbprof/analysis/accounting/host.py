@@ -18,7 +18,8 @@ import numpy.typing as npt
 
 from cbprof.analysis.accounting.intervals import Intervals, overlaps, sum_by, union
 from cbprof.analysis.accounting.launched import Clocks, clocks, joined
-from cbprof.trace import NONE, Int8, Int32, Int64, Kind, Trace, one_of
+from cbprof.names import naming
+from cbprof.trace import NONE, Int8, Int32, Int64, Kind, Trace, one_of, take_or
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,8 +32,10 @@ class HostTimeline:
 
     ``span``: index of the innermost span. ``lane``, ``kind``: of that span. ``launch_of``: for each span of the trace
     (its whole length), the host span that launched it on its device, or -1. ``launch_counts``: [lanes, lanes], how many
-    spans of the second lane the first one launched. ``understood``: the devices of which something can be said that
-    rests on launches (see :mod:`cbprof.analysis.accounting.launched`); what others ran counts as launched by nobody.
+    spans of the second lane the first one launched. ``parent``: for each span of the host, the one directly around it,
+    or -1. ``label_of``: for each name of the trace an index of ``labels``, where names of one thing are one.
+    ``understood``: the devices of which something can be said that rests on launches (see
+    :mod:`cbprof.analysis.accounting.launched`); what others ran counts as launched by nobody.
     ``clocks``: whether those of host and devices agree; None but for the trace of a profiler.
     """
 
@@ -43,6 +46,9 @@ class HostTimeline:
     kind: Int8
     launch_of: Int64
     launch_counts: Int64
+    parent: Int32
+    label_of: Int32
+    labels: tuple[str, ...]
     understood: frozenset[int]
     clocks: Clocks | None = None
 
@@ -103,12 +109,14 @@ def host_timeline(trace: Trace) -> HostTimeline:
     host = np.flatnonzero(counted_on_host(trace) & (trace.dur_ns > 0))
     lane_of = trace.lane_id[host]
     parts = []
+    around = np.full(len(trace), NONE, dtype=np.int32)
     for lane in distinct(lane_of):
         spans = host[lane_of == lane]
         start = trace.start_ns[spans]
         end = start + trace.dur_ns[spans]
         if (start[1:] < end[:-1]).any():  # some nest
-            start, end, innermost = _innermost(start, end)
+            start, end, innermost, parent = _innermost(start, end)
+            around[spans] = take_or(spans, parent, NONE)
             spans = spans[innermost]
         parts.append((start, end, spans))
     nothing = np.array([], dtype=np.int64)
@@ -120,9 +128,20 @@ def host_timeline(trace: Trace) -> HostTimeline:
         understood = frozenset(each for each in known if known[each].enough and agreement.agree)
         for device in known.keys() - understood:
             launch_of[trace.mask(device=device)] = NONE
-    counts = _launch_counts(trace, launch_of)
+    label_of, labels = naming(trace.names)
     return HostTimeline(
-        start, end, span, trace.lane_id[span], trace.kind[span], launch_of, counts, understood, agreement
+        start=start,
+        end=end,
+        span=span,
+        lane=trace.lane_id[span],
+        kind=trace.kind[span],
+        launch_of=launch_of,
+        launch_counts=_launch_counts(trace, launch_of),
+        parent=around,
+        label_of=np.array(label_of, dtype=np.int32),
+        labels=labels,
+        understood=understood,
+        clocks=agreement,
     )
 
 
@@ -145,12 +164,12 @@ def frames(trace: Trace) -> npt.NDArray[np.bool_]:
     return mask
 
 
-def _innermost(start: Int64, end: Int64) -> tuple[Int64, Int64, Int64]:
+def _innermost(start: Int64, end: Int64) -> tuple[Int64, Int64, Int64, Int64]:
     """(start, end, row) of the segments of one lane, from spans of at least 1 ns sorted by (start, longest first).
 
     The innermost span at an instant is the one that started last, among those the shortest: the last row that covers
     it. Where spans nest, a segment begins where a span starts (and is the span's) or ends (and is its parent's), and
-    lasts until the next span starts or its own span ends.
+    lasts until the next span starts or its own span ends. The last column is the parent of each span.
     """
     end, parent = _nested(start, end)
     rows = np.arange(len(start))
@@ -159,11 +178,11 @@ def _innermost(start: Int64, end: Int64) -> tuple[Int64, Int64, Int64]:
     row = np.concatenate((rows, parent[resumed]))
     following = np.concatenate((rows + 1, np.searchsorted(start, end[resumed])))
     next_start = np.concatenate((start, [np.iinfo(np.int64).max]))[following]
-    del parent, resumed, rows, following  # a large trace needs the room
+    del resumed, rows, following  # a large trace needs the room
     finish = np.minimum(end[row], next_start)
     kept = np.flatnonzero(finish > begin)
     kept = kept[np.argsort(begin[kept], kind="stable")]
-    return begin[kept], finish[kept], row[kept]
+    return begin[kept], finish[kept], row[kept], parent
 
 
 def _nested(start: Int64, end: Int64) -> tuple[Int64, Int64]:

@@ -52,13 +52,14 @@ def phase_times(
     spans = _spans_within(trace, window, lanes)
     if not len(spans):
         return ()
-    phase = trace.name_id[spans] * 2 + (trace.kind[spans] == Kind.CPU_WAIT)
-    if len(trace.names) < FEW_NAMES:
+    label_id = host.label_of[trace.name_id]
+    phase = label_id[spans] * 2 + (trace.kind[spans] == Kind.CPU_WAIT)
+    if len(host.labels) < FEW_NAMES:
         phase = phase.astype(np.int16)  # which numpy sorts in linear time
 
     # Exclusive time: of each span, and of each phase what of it no GPU covered.
     total = np.zeros(len(trace), dtype=np.int64)
-    exposed = np.zeros(2 * len(trace.names), dtype=np.int64)
+    exposed = np.zeros(2 * len(host.labels), dtype=np.int64)
     for lane in lanes.tolist():
         segments = host.select(host.lane == lane)
         start, end = _clipped(segments.start, window), _clipped(segments.end, window)
@@ -66,7 +67,7 @@ def phase_times(
         np.add.at(total, segments.span, length)
         idle = _driven(trace, host, lane, activity).complement(window.start_ns, window.end_ns)
         parts = segments.within(idle)
-        np.add.at(exposed, trace.name_id[parts.span] * 2 + (parts.kind == Kind.CPU_WAIT), parts.length_ns)
+        np.add.at(exposed, label_id[parts.span] * 2 + (parts.kind == Kind.CPU_WAIT), parts.length_ns)
 
     times = []
     order = np.argsort(phase, kind="stable")
@@ -77,7 +78,7 @@ def phase_times(
         per_unit = np.sort(_sums_of_equal(unit, total[mine]))
         times.append(
             PhaseTime(
-                name=trace.names[key // 2],
+                name=host.labels[key // 2],
                 waiting=bool(key % 2),
                 total_ns=int(per_unit.sum()),
                 exposed_ns=int(exposed[key]),

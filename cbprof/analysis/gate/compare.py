@@ -5,7 +5,7 @@ Runs of different lengths are compared per token; where steps of the same number
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -17,6 +17,7 @@ from cbprof.analysis.device import DeviceSummary
 from cbprof.analysis.gate.limits import LimitResult, parse_percent
 from cbprof.analysis.summary import Summary, summarize
 from cbprof.errors import UsageError
+from cbprof.names import naming
 from cbprof.trace import Int64, Trace
 
 BLOCKS = 50
@@ -82,18 +83,26 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class PhaseChange:
-    """A host phase in nanoseconds per step; 0 where a run does not have it. ``ratio`` is None where before is 0."""
+    """A host phase in nanoseconds per step; None where a run does not have it, or has no steps.
+
+    ``ratio`` is None where one is unknown, or before is 0.
+    """
 
     name: str
     waiting: bool
-    before_ns: float
-    after_ns: float
-    before_exposed_ns: float
-    after_exposed_ns: float
+    before_ns: float | None
+    after_ns: float | None
+    before_exposed_ns: float | None
+    after_exposed_ns: float | None
 
     @property
     def ratio(self) -> float | None:
-        return self.after_ns / self.before_ns if self.before_ns else None
+        return self.after_ns / self.before_ns if self.before_ns and self.after_ns is not None else None
+
+    @property
+    def larger_ns(self) -> float:
+        """In the run that has more of it."""
+        return max(self.before_ns or 0.0, self.after_ns or 0.0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -223,19 +232,33 @@ def _value(found: Ratio | None) -> float:
 
 
 def _phases(before: Summary, after: Summary) -> Iterator[PhaseChange]:
-    """The phases of both, in the order of their larger time per step."""
-    old, new = ({(p.name, p.waiting): p for p in each.phases} for each in (before, after))
+    """The phases of both, in the order of their larger time per step. Names of one thing are one, in both runs."""
+    names = naming([phase.name for each in (before, after) for phase in each.phases])
+    label = iter([names.labels[index] for index in names.of])
+    old, new = (_per_label(each.phases, label) for each in (before, after))
 
-    def per_step(phase: PhaseTime | None, summary: Summary) -> tuple[float, float]:
-        if phase is None or not summary.n_steps:
-            return 0.0, 0.0
-        return phase.total_ns / summary.n_steps, phase.exposed_ns / summary.n_steps
+    def per_step(ns: int | None, summary: Summary) -> float | None:
+        return ns / summary.n_steps if ns is not None and summary.n_steps else None
 
     changes = []
     for key in dict.fromkeys((*old, *new)):
-        (total, exposed), (new_total, new_exposed) = per_step(old.get(key), before), per_step(new.get(key), after)
-        changes.append(PhaseChange(*key, total, new_total, exposed, new_exposed))
-    yield from sorted(changes, key=lambda change: -max(change.before_ns, change.after_ns))
+        (total, exposed), (new_total, new_exposed) = old.get(key, _NOT_THERE), new.get(key, _NOT_THERE)
+        times = (total, before), (new_total, after), (exposed, before), (new_exposed, after)
+        changes.append(PhaseChange(*key, *(per_step(*each) for each in times)))
+    yield from sorted(changes, key=lambda change: -change.larger_ns)
+
+
+_NOT_THERE = (None, None)
+
+
+def _per_label(phases: Sequence[PhaseTime], labels: Iterator[str]) -> dict[tuple[str, bool], tuple[int, int]]:
+    """(total, exposed) nanoseconds by label and by whether the host waits; takes one label a phase."""
+    found: dict[tuple[str, bool], tuple[int, int]] = {}
+    for phase in phases:
+        key = next(labels), phase.waiting
+        total, exposed = found.get(key, (0, 0))
+        found[key] = total + phase.total_ns, exposed + phase.exposed_ns
+    return found
 
 
 def _figures(summary: Summary) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from rich.text import Text
 from cbprof.analysis.gate.compare import CONFIDENCE_PCT, Comparison, Ratio
 from cbprof.analysis.gate.limits import LimitResult
 from cbprof.analysis.summary import Summary
-from cbprof.numbers import UNKNOWN, count, duration, percent, rate, ratio
+from cbprof.numbers import count, duration, percent, rate, ratio
 from cbprof.render.panel import framed, plain
 from cbprof.render.sheet import Sheet
 from cbprof.render.tables.summary import comparison_table
@@ -112,7 +112,7 @@ def phases(found: Comparison) -> Sheet:
             f"{change.name} (waiting)" if change.waiting else change.name,
             duration(change.before_ns),
             duration(change.after_ns),
-            ratio(change.ratio) if change.ratio is not None else UNKNOWN,
+            ratio(change.ratio),
             f"{duration(change.before_exposed_ns)} to {duration(change.after_exposed_ns)}",
         )
         for change in found.phases

@@ -9,6 +9,7 @@ import numpy as np
 
 from cbprof.analysis.accounting.blame import CAUSES, Cause, blame_pieces, cause_key
 from cbprof.analysis.accounting.gaps import find_gaps
+from cbprof.analysis.accounting.host import HostTimeline
 from cbprof.analysis.accounting.intervals import Intervals, sum_by
 from cbprof.analysis.accounting.states import GPU_ACTIVE, States
 from cbprof.analysis.accounting.window import Window
@@ -120,15 +121,13 @@ def _packed_blame(scene: Scene, found: States) -> dict[str, Any]:
 
     A piece ends where the next one, or the activity that ends the gap, begins.
     """
-    trace = scene.trace
-    gaps = find_gaps(trace, found, scene.host, scene.activity)
-    pieces = blame_pieces(trace, found.device, gaps, scene.host)
-    key = cause_key(pieces.cause, pieces.name_id, trace.names)
+    trace, host = scene.trace, scene.host
+    gaps = find_gaps(trace, found, host, scene.activity)
+    pieces = blame_pieces(trace, found.device, gaps, host)
+    key = cause_key(pieces.cause, pieces.name_id, host.labels)
     keys, first, group = np.unique(key, return_index=True, return_inverse=True)
     order = np.argsort(-sum_by(group, pieces.end - pieces.start, len(keys)), kind="stable")
-    labels = [
-        cause_in_words(trace, Cause(pieces.cause[row]), int(pieces.name_id[row])) for row in first[order].tolist()
-    ]
+    labels = [cause_in_words(host, Cause(pieces.cause[row]), int(pieces.name_id[row])) for row in first[order].tolist()]
     number = np.empty(len(keys), dtype=np.int64)
     number[order] = np.minimum(np.arange(len(keys)), MOST_CAUSES)
     causes = (
@@ -141,9 +140,9 @@ def _packed_blame(scene: Scene, found: States) -> dict[str, Any]:
     }
 
 
-def cause_in_words(trace: Trace, cause: Cause, name_id: int) -> str:
+def cause_in_words(host: HostTimeline, cause: Cause, name_id: int) -> str:
     """What the device waited for."""
-    return CAUSES.get(cause) or trace.names[name_id]
+    return CAUSES.get(cause) or host.labels[name_id]
 
 
 def _steps_within(scene: Scene, where: Stretches) -> StepBounds:

@@ -1,0 +1,103 @@
+"""Names of one thing are one, and names of different things are not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from kineto_samples import annotation, call, host, kernel, write
+
+from cbprof.analysis.gate.compare import compare
+from cbprof.analysis.summary import summarize
+from cbprof.formats import load
+from cbprof.names import FEW, naming, short
+from cbprof.trace import Trace
+
+HASH = "f" + "a2b3c" * 10 + "q"
+
+
+@pytest.mark.parametrize(
+    ("names", "one"),
+    [
+        (["ProfilerStep#7", "ProfilerStep#8"], "ProfilerStep#"),
+        (["aten::addmm, seq = 1, op_id = 2", "aten::addmm, seq = 3, op_id = 9, sizes = [[8, 4]]"], "aten::addmm"),
+        (
+            ["evaluate: MulBackward0, op_id = 7, seq = 2", "evaluate: MulBackward0, op_id = 5, seq = 1"],
+            "evaluate: MulBackward0",
+        ),
+        (
+            ["<built-in method get of dict object at 0x7fad7b>", "<built-in method get of dict object at 0x7fa9fc>"],
+            "<built-in method get of dict object>",
+        ),
+        (["<frozen> 0x7f01ab", "<frozen> 0x7f01cd"], "<frozen>"),
+        ([f"## Call CompiledFxGraph {each} ##" for each in (HASH, HASH[::-1])], "## Call CompiledFxGraph # ##"),
+        ([f"/root/p6/{HASH}.py(903): call", f"/root/qh/{HASH[::-1]}.py(17): call"], "/root/#.py: call"),
+        (["run 0123456789abcdef01", "run 9123456789abcdef01"], "run #"),
+        (
+            [f"execute_33_context_1(sq1sk5sqsq1sqsk5)_generation_32(sq32sk{keys})" for keys in (55, 87)],
+            "execute_33_context_1(..)_generation_32(..)",
+        ),
+        (["scheduler.py(340): schedule", "scheduler.py(344): schedule"], "scheduler.py: schedule"),
+        (["nn.Module: DecoderLayer_0", "nn.Module: DecoderLayer_31"], "nn.Module: DecoderLayer"),
+        ([f"forward {step}, {step * 3} tokens" for step in range(FEW + 1)], "forward #, # tokens"),
+    ],
+)  # fmt: skip
+def test_names_of_one_thing(names: list[str], one: str) -> None:
+    assert naming([*names, "other"]) == ([0] * len(names) + [1], (one, "other"))
+
+
+def test_a_name_that_stands_alone_stays_as_it_is() -> None:
+    names = ["ProfilerStep#7", "a.py(3): f", "aten::conv1d", "aten::conv2d", "layer 1", "layer 2", "odd\0name", "", "#"]
+    assert naming(names) == (list(range(len(names))), tuple(names))
+
+
+def test_up_to_a_few_names_with_numbers_stay_apart() -> None:
+    names = [f"stage {number}" for number in range(FEW)]
+    assert naming(names).labels == tuple(names)
+    assert naming([*names, "stage #"]).labels == ("stage #",)
+
+
+def test_short_names() -> None:
+    assert short("vllm/v1/core/sched/scheduler.py(340): schedule") == "scheduler.py: schedule"
+    assert short("nn.Module: LlamaForCausalLM") == "nn.Module: LlamaForCausalLM"
+    assert short("gpu_model_runner: preprocess") == "gpu_model_runner: preprocess"
+
+
+def steps(folder: Path, *, first: int, address: str) -> Trace:
+    """Four steps of 100 us; the host works 40 us of each in a function of some address, 10 us in the frame alone."""
+    events = []
+    for number in range(4):
+        at = 100 * number
+        events += [
+            annotation(at, 95, f"ProfilerStep#{first + number}"),
+            host(at + 5, 40, f"<built-in method run of Loop object at 0x{address}{number}>"),
+            call(at + 50, 5, "cudaLaunchKernel", number + 1),
+            kernel(at + 55, 40, correlation=number + 1),
+        ]
+    return load(write(folder, *events))
+
+
+def test_the_frames_of_steps_are_one_cause_which_is_no_phase(tmp_path: Path) -> None:
+    summary = summarize(steps(tmp_path, first=1, address="7f00"))
+    (device,) = summary.devices
+    assert {part.label: part.ns for part in device.blame.totals()} == {
+        "<built-in method run of Loop object>": 120_000,
+        "(in step)": 30_000,
+        "launch": 15_000,
+        "(untraced)": 15_000,
+    }
+    assert device.gap_to_json(0)["blame_ns"] == {
+        "<built-in method run of Loop object>": 40_000,
+        "ProfilerStep#": 10_000,
+        "(untraced)": 5_000,
+    }
+
+
+def test_a_comparison_finds_the_phases_of_other_names(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir(), (tmp_path / "b").mkdir()
+    found = compare(steps(tmp_path / "a", first=1, address="7f00"), steps(tmp_path / "b", first=20, address="5555"))
+    assert {change.name: change.ratio for change in found.phases} == {
+        "<built-in method run of Loop object>": 1.0,
+        "ProfilerStep#": 1.0,
+        "cudaLaunchKernel": 1.0,
+    }
