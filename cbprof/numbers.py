@@ -37,6 +37,11 @@ def percent(value: float | None) -> str:
     return ">99.99 %" if 99.995 <= value < 100 else f"{value:.2f} %"
 
 
+def part_of_it(part: float, whole: float) -> str:
+    """The largest part of a whole just named: ``most of it`` if more than half, else ``the largest part, 38.20 %,``."""
+    return "most of it" if 2 * part > whole else f"the largest part, {percent(100 * part / whole if whole else None)},"
+
+
 def ratio(value: float | None) -> str:
     """Three significant digits, one more near 1, where it matters, at most three decimals: ``1.32x``, ``1.002x``."""
     if value is None:

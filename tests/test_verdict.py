@@ -11,13 +11,15 @@ from oracle import COMPUTE, ENGINE, H2D, Row, trace_of
 
 from cbprof.analysis.accounting.blame import BlameTotal, Cause
 from cbprof.analysis.accounting.gaps import Gaps
-from cbprof.analysis.accounting.phases import PhaseTime
 from cbprof.analysis.accounting.states import StateTotals
 from cbprof.analysis.summary import summarize
+from cbprof.analysis.verdict.blocked import Blocked
 from cbprof.analysis.verdict.overlap import Overlap
-from cbprof.analysis.verdict.verdict import Bound, Findings, Shortened, Verdict, judge
+from cbprof.analysis.verdict.shortened import Shortened
+from cbprof.analysis.verdict.verdict import Bound, Findings, Verdict, judge
 from cbprof.formats import load
 from cbprof.meta import Meta
+from cbprof.numbers import part_of_it
 from cbprof.trace import Kind, TraceBuilder
 
 
@@ -86,11 +88,115 @@ def test_host_bound_although_one_batch_ahead() -> None:
     assert verdict.sentence == (
         "Host-bound: the GPU is idle 75.61 % of the time because the host is late, most of it in schedule."
     )
-    assert "90.00 % of the host work that could be hidden is hidden" in verdict.evidence
+    hidden = "22.50 % of the host work is hidden; the GPU is active too little to hide more than 25.00 %"
+    assert hidden in verdict.evidence
 
 
 def test_more_host_than_device_work_is_host_bound_even_where_a_wait_blocks() -> None:
     assert verdict_of(sync(host=80, gpu=20)).bound is Bound.HOST
+
+
+def test_bound_by_both_where_less_gpu_work_brings_more() -> None:
+    """The host hides 40 of its 60 ns, and the GPU works alone for 40 of its 80."""
+    rows: list[Row] = []
+    for step in range(10):
+        start = 100 * step
+        rows += [
+            (COMPUTE, Kind.GPU_COMPUTE, "compute", start, start + 80, step),
+            (ENGINE, Kind.CPU_WAIT, "wait", start, start + 40, step),
+            (ENGINE, Kind.CPU_WORK, "schedule", start + 40, start + 99, step + 1),
+            (ENGINE, Kind.CPU_WORK, "launch", start + 99, start + 100, step + 1),
+        ]
+    verdict = verdict_of(rows)
+    assert verdict.bound is Bound.BOTH
+    assert verdict.shortened is not None
+    assert verdict.shortened.host_ns is not None
+    assert verdict.shortened.device_ns > verdict.shortened.host_ns
+    assert "less GPU work would bring more than less host work" in verdict.sentence
+
+
+def test_most_is_said_of_more_than_half_of_what_was_named() -> None:
+    """Before each launch 30 ns of three phases, then 10 ns in the queue: of the 40, 30 are the host's."""
+    rows: list[Row] = []
+    for step in range(10):
+        start = 100 * step
+        rows += [
+            (ENGINE, Kind.CPU_WORK, "schedule", start, start + 12, step),
+            (ENGINE, Kind.CPU_WORK, "prepare", start + 12, start + 22, step),
+            (ENGINE, Kind.CPU_WORK, "inputs", start + 22, start + 29, step),
+            (ENGINE, Kind.CPU_WORK, "launch", start + 29, start + 30, step),
+            (COMPUTE, Kind.GPU_COMPUTE, "compute", start + 40, start + 100, step),
+        ]
+    verdict = verdict_of(rows)
+    assert verdict.bound in (Bound.HOST, Bound.BOTH)
+    assert "% of that because the host is late, the largest part, 40.00 %, in schedule" in verdict.sentence
+    assert "most" not in verdict.sentence
+    assert part_of_it(51, 100) == "most of it"
+    assert part_of_it(50, 100) == "the largest part, 50.00 %,"
+
+
+def test_the_wait_of_a_thread_that_launches_no_compute_does_not_serialise(tmp_path: Path) -> None:
+    """One thread launches all the time; another copies the results and waits for them."""
+    events = []
+    for step in range(10):
+        start = 1000 * step
+        events += [
+            kineto.host(start, 900, "prepare"),
+            kineto.call(start + 900, 100, "cudaGraphLaunch", 2 * step + 1),
+            kineto.kernel(start + 1000, 700, correlation=2 * step + 1),
+            kineto.call(start + 1000, 5, "cudaMemcpyAsync", 2 * step + 2, tid=77),
+            kineto.copy(start + 1700, 3, "DtoH (Device -> Pinned)", correlation=2 * step + 2, stream=9),
+            kineto.call(start + 1005, 698, "cudaStreamSynchronize", 1000 + step, tid=77),
+        ]
+    verdict = summarize(load(kineto.write(tmp_path, *events))).verdict
+    assert verdict.bound is not Bound.SERIALISED
+    assert not any("blocked in a wait" in line for line in verdict.evidence)
+
+
+@pytest.mark.parametrize("n_devices", [2, 3])
+def test_a_host_that_waits_for_several_gpus_is_blocked_for_at_most_all_of_each(tmp_path: Path, n_devices: int) -> None:
+    events = []
+    for step in range(6):
+        for device in range(n_devices):
+            start = 1000 * (step * n_devices + device)
+            number = step * n_devices + device + 1
+            events += [
+                kineto.call(start, 50, "cudaLaunchKernel", number),
+                kineto.kernel(start + 50, 900, device=device, correlation=number),
+                kineto.call(start + 50, 900, "cudaDeviceSynchronize", 1000 + number),
+            ]
+    for device in summarize(load(kineto.write(tmp_path, *events))).devices:
+        assert "the host was blocked in a wait for 100.00 % of the GPU's active time" in device.verdict.evidence
+
+
+@pytest.mark.parametrize("name", ["ncclDevKernel_AllReduce_Sum_bf16_RING_LL", "cross_device_reduce_1stage"])
+def test_exposed_collectives_are_named_and_are_not_the_gpus_own_work(tmp_path: Path, name: str) -> None:
+    events = []
+    for step in range(10):
+        start = 1000 * step
+        events += [
+            kineto.call(start, 5, "cudaLaunchKernel", 2 * step + 1),
+            kineto.kernel(start + 5, 395, correlation=2 * step + 1),
+            kineto.call(start + 5, 5, "cudaLaunchKernel", 2 * step + 2),
+            kineto.kernel(start + 400, 600, name, correlation=2 * step + 2),
+            kineto.call(start + 10, 990, "cudaDeviceSynchronize", 1000 + step),
+        ]
+    verdict = summarize(load(kineto.write(tmp_path, *events))).verdict
+    assert verdict.bound is Bound.DEVICE
+    assert "are collectives without compute beside them, which may wait for another rank" in verdict.sentence
+    assert any(line.startswith("communication takes 60.3") for line in verdict.evidence)
+    assert verdict.shortened is not None
+    assert verdict.shortened.device_ns == pytest.approx(395_000, rel=0.01)
+
+
+def test_all_gpu_work_counts_not_only_that_inside_steps() -> None:
+    """Half of the GPU's work is of no step: a tenth of all of it is what could be saved."""
+    rows = sync(host=20, gpu=80)
+    rows += [(COMPUTE, Kind.GPU_COMPUTE, "other", start + 20, start + 60, -1) for start in range(1000, 3000, 100)]
+    rows += [(ENGINE, Kind.CPU_WAIT, "wait", 1000, 3000, 9), (ENGINE, Kind.CPU_WORK, "update", 2995, 3000, 9)]
+    shortened = verdict_of(rows).shortened
+    assert shortened is not None
+    assert shortened.device_ns == 80 + 80
 
 
 def test_starved() -> None:
@@ -258,7 +364,7 @@ def bound_at(  # of 1000 ns
         causes=[BlameTotal(cause, cause.label, ns) for cause, ns in {**causes, Cause.PHASE: rest}.items()],
         one_off_idle_ns=0,
         overlap=Overlap(hidden, min(cpu, gpu), True, None, None),
-        waits=[PhaseTime("wait", True, blocked, 0, 1, blocked, blocked)],
+        blocked=Blocked(blocked, "wait"),
         shortened=Shortened(0, 0),
     )
     return judge(found).bound

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,15 +12,16 @@ from cbprof.analysis.accounting.device_time import device_time
 from cbprof.analysis.accounting.gaps import LONGEST_GAPS, Gaps, WhichGaps, find_gaps
 from cbprof.analysis.accounting.host import HostTimeline
 from cbprof.analysis.accounting.idle import idle_ns, idle_pct
-from cbprof.analysis.accounting.phases import PhaseTime
 from cbprof.analysis.accounting.segments import NO_SEGMENTS, Segments, over_context, over_time
 from cbprof.analysis.accounting.states import Activity, StateTotals, states
 from cbprof.analysis.accounting.steps import StepTimes, step_times, with_host_in
 from cbprof.analysis.accounting.window import Window
 from cbprof.analysis.profiles.device_work import Profile, profile
+from cbprof.analysis.verdict.blocked import blocked
 from cbprof.analysis.verdict.one_off import one_off_idle_ns
 from cbprof.analysis.verdict.overlap import Overlap, overlap
-from cbprof.analysis.verdict.verdict import Findings, Verdict, judge, shortened
+from cbprof.analysis.verdict.shortened import shortened
+from cbprof.analysis.verdict.verdict import Findings, Verdict, judge
 from cbprof.trace import Trace
 
 
@@ -163,13 +163,12 @@ def summarize_device(
     trace: Trace,
     device: int,
     host: HostTimeline,
-    phases: Sequence[PhaseTime],
     *,
     run: Window,
     window: Window,
     activity: Activity,
 ) -> DeviceSummary:
-    """The figures of a device in ``window``, which lies in ``run``. ``phases``: those of the window."""
+    """The figures of a device in ``window``, which lies in ``run``."""
     time = device_time(trace, device, window)
     idle = idle_ns(trace, device, window, activity)
     in_run = states(trace, run, device, activity, host)
@@ -191,10 +190,16 @@ def summarize_device(
         causes=blame.totals(),
         one_off_idle_ns=once_ns,
         overlap=overlapped,
-        waits=[phase for phase in phases if phase.waiting],
-        shortened=shortened(here, steps if window == run else with_host_in(window, steps, trace, in_run, host))
+        blocked=blocked(trace, here, host),
+        shortened=shortened(
+            here,
+            steps if window == run else with_host_in(window, steps, trace, in_run, host),
+            time.exposed_comm,
+        )
         if device in host.understood
         else None,
+        comm_ns=time.comm_busy_ns,
+        exposed_comm_ns=time.exposed_comm.total_ns,
     )
     return DeviceSummary(
         device=device,
@@ -204,7 +209,7 @@ def summarize_device(
         busy_ns=time.busy_ns,
         kernel_busy_ns=time.kernel_busy_ns,
         comm_busy_ns=time.comm_busy_ns,
-        exposed_comm_ns=time.exposed_comm_ns,
+        exposed_comm_ns=time.exposed_comm.total_ns,
         idle_ns=idle,
         n_gpu_events=time.n_events,
         n_streams=time.n_streams,

@@ -180,9 +180,7 @@ def summarize(
     if run is not None and whole is not None:
         phases = phase_times(trace, whole, host, activity)
         devices = tuple(
-            summarize_device(
-                trace, device, host, phases, run=run, window=run if each == run else each, activity=activity
-            )
+            summarize_device(trace, device, host, run=run, window=run if each == run else each, activity=activity)
             for device, each in windows.items()
         )
     tokens = _tokens(trace, whole, whole_run=steps is None and window is None)

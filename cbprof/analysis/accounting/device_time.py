@@ -22,7 +22,7 @@ class DeviceTime(NamedTuple):
     busy_ns: int
     kernel_busy_ns: int
     comm_busy_ns: int
-    exposed_comm_ns: int
+    exposed_comm: Intervals
     n_events: int
     n_streams: int
 
@@ -51,7 +51,7 @@ def device_time(trace: Trace, device: int, window: Window) -> DeviceTime:
         busy_ns=union_of(*ACTIVITY_KINDS["busy"]).total_ns,
         kernel_busy_ns=kernels.total_ns,
         comm_busy_ns=comm.total_ns,
-        exposed_comm_ns=kernels.subtract(computing).total_ns,
+        exposed_comm=kernels.subtract(computing),
         n_events=int(within.sum()),
         n_streams=len(np.unique(lane[within])),
     )

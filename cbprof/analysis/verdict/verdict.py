@@ -9,26 +9,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, NamedTuple
-
-import numpy as np
+from typing import Any
 
 from cbprof.analysis.accounting.blame import BlameTotal, Cause
 from cbprof.analysis.accounting.gaps import Gaps
-from cbprof.analysis.accounting.phases import PhaseTime
-from cbprof.analysis.accounting.states import States, StateTotals
-from cbprof.analysis.accounting.steps import StepTimes
+from cbprof.analysis.accounting.states import StateTotals
+from cbprof.analysis.verdict.blocked import Blocked
 from cbprof.analysis.verdict.overlap import Overlap
-from cbprof.numbers import percent
+from cbprof.analysis.verdict.shortened import Shortened
+from cbprof.numbers import part_of_it, percent
 
 LITTLE_IDLE_PCT = 5
 """A device that is idle less than this, captures and queued work apart, is the bound itself."""
 
 MUCH_IDLE_PCT = 25
 """A device that is idle more than this, captures apart, is not the bound, whatever was queued for it meanwhile."""
-
-SHORTENED_BY = 10
-"""Per cent by which the what-ifs shorten one side."""
 
 NOT_THE_HOST = frozenset({Cause.TRANSFER, Cause.STARVED, Cause.QUEUED, Cause.UNKNOWN})
 """Idle time that the host could not have filled, or of which nobody knows. In all else the host is late."""
@@ -42,37 +37,9 @@ class Bound(StrEnum):
     LAUNCH = "launch-bound"
     DEVICE = "device-bound"
     SERIALISED = "serialised"
+    BOTH = "both"
     HOST = "host-bound"
     UNCLEAR = "unclear"
-
-
-class Shortened(NamedTuple):
-    """How many nanoseconds a tenth less device work, or a tenth less host work, could take off the window."""
-
-    device_ns: int
-    host_ns: int
-
-
-def shortened(states: States, steps: StepTimes) -> Shortened:
-    """A bound, step by step: a tenth of a side's work, but no more than the time in which that side works alone.
-
-    Once that time is gone the other side is what the step waits for. Without steps the window counts as one.
-    """
-    if not len(steps):
-        found = states.totals()
-        gpu_alone = found.gpu - found.overlap
-        return Shortened(min(_share(found.gpu), gpu_alone), min(_share(found.cpu), found.cpu_only))
-    start, end = steps.start_ns, steps.end_ns
-    gpu_alone_in_step = states.gpu.within(start, end) - states.overlap.within(start, end)
-    return Shortened(
-        device_ns=int(np.minimum(_share(steps.compute_ns), gpu_alone_in_step).sum()),
-        host_ns=int(np.minimum(_share(steps.cpu_work_ns), steps.cpu_exposed_ns).sum()),
-    )
-
-
-def _share(ns: Any) -> Any:
-    """The part of a number of nanoseconds, or of a column of them, by which the what-ifs shorten it."""
-    return ns * SHORTENED_BY // 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +66,8 @@ class Verdict:
 class Findings:
     """What a verdict on one device rests on: its figures in a window.
 
-    ``causes``: of its idle time, largest first. ``waits``: the blocking phases of the host.
+    ``causes``: of its idle time, largest first. ``comm_ns``: in collectives, ``exposed_comm_ns`` without compute beside
+    them.
     """
 
     evidence_level: str
@@ -109,8 +77,10 @@ class Findings:
     causes: Sequence[BlameTotal]
     one_off_idle_ns: int
     overlap: Overlap
-    waits: Sequence[PhaseTime]
+    blocked: Blocked
     shortened: Shortened | None
+    comm_ns: int = 0
+    exposed_comm_ns: int = 0
 
     @property
     def window_ns(self) -> int:
@@ -129,11 +99,6 @@ class Findings:
         """The share of idle time, captures and warm-up left out of both."""
         window = self.window_ns - self.one_off_idle_ns
         return 100 * (window - self.gpu_ns) / window
-
-    @property
-    def blocked_ns(self) -> int:
-        """How long the host sat in a blocking wait while the device was active."""
-        return sum(wait.total_ns - wait.exposed_ns for wait in self.waits)
 
     @property
     def unqueued_idle_pct(self) -> float:
@@ -169,7 +134,8 @@ def _bound(found: Findings) -> Bound:
         (Bound.LAUNCH, _much_idle(found) and found.evidence_level == "cupti" and _runs_dry_often(found)),
         (Bound.DEVICE, not _much_idle(found) and found.lasting_idle_pct < MUCH_IDLE_PCT),
         (Bound.UNCLEAR, not _much_idle(found) or not found.cpu_ns or 2 * found.caused_by(*NOT_THE_HOST) > idle),
-        (Bound.SERIALISED, _hides_little(found) and 2 * found.blocked_ns > found.gpu_ns),
+        (Bound.SERIALISED, _hides_little(found) and 2 * found.blocked.ns > found.gpu_ns),
+        (Bound.BOTH, _gpu_work_counts_more(found)),
         (Bound.HOST, True),
     )
     return next(bound for bound, holds in answers if holds)
@@ -185,33 +151,66 @@ def _runs_dry_often(found: Findings) -> bool:
 
 
 def _hides_little(found: Findings) -> bool:
-    """Most of the host's work could be hidden, and is not."""
-    efficiency = found.overlap.efficiency_pct
-    return efficiency is not None and efficiency < 50 and found.cpu_ns < found.gpu_ns
+    """Most of the host's work could be hidden, and is not, whatever the host did while no record tells."""
+    states = found.states
+    hidden, host = states.overlap + states.untraced_active, states.cpu + states.untraced_active
+    return 2 * hidden < min(host, states.gpu) and states.cpu + states.untraced < states.gpu
+
+
+def _gpu_work_counts_more(found: Findings) -> bool:
+    """A tenth less GPU work would bring more than a tenth less host work."""
+    saved = found.shortened
+    return saved is not None and saved.host_ns is not None and saved.device_ns > saved.host_ns
 
 
 def _sentence(bound: Bound, found: Findings) -> str:
-    idle, cause = percent(found.lasting_idle_pct), found.largest_cause
-    name = cause.in_words if cause else "nothing"
-    lost = "in" if cause and cause.cause is Cause.PHASE else "for"
-    wait = max(found.waits, key=lambda wait: wait.total_ns - wait.exposed_ns, default=None)
-    where = f'"{wait.name}"' if wait else "a wait"
+    idle, all_idle = percent(found.lasting_idle_pct), sum(total.ns for total in found.causes)
     queued = ""
     if found.lasting_idle_pct >= LITTLE_IDLE_PCT:
         queued = f", and has work queued for all but {percent(found.unqueued_idle_pct)}"
-    if bound is Bound.UNCLEAR and cause and cause.cause is Cause.UNKNOWN:
+    if bound is Bound.UNCLEAR and found.largest_cause and found.largest_cause.cause is Cause.UNKNOWN:
         return f"Unclear: the GPU is idle {idle} of the time, and what it waited for is unknown."
+    dry = "most" if 2 * found.n_ran_dry > found.n_gpu_events else "half"
     return {
         Bound.STARVED: f"Starved: the GPU is idle {idle} of the time, mostly because no request was there to serve.",
-        Bound.LAUNCH: f"Launch-bound: the GPU is idle {idle} of the time, running dry before most of what it runs.",
-        Bound.DEVICE: f"Device-bound: the GPU is idle {idle} of the time{queued}; only faster GPU work can bring more.",
-        Bound.SERIALISED: f"Serialised by a blocking wait: the host sits in {where} while the GPU works, "
+        Bound.LAUNCH: f"Launch-bound: the GPU is idle {idle} of the time, running dry before {dry} of what it runs.",
+        Bound.DEVICE: f"Device-bound: the GPU is idle {idle} of the time{queued}; {_what_could_help(found)}.",
+        Bound.SERIALISED: f"Serialised by a blocking wait: the host sits in {_wait(found)} while the GPU works, "
         f"and the GPU is idle {idle} of the time while the host does.",
-        Bound.HOST: f"Host-bound: the GPU is idle {idle} of the time because the host is late, "
-        f"most of it {lost} {name}.",
+        Bound.BOTH: f"Bound by both: the GPU is idle {idle} of the time{_host_late(found)}, but less GPU work would "
+        "bring more than less host work.",
+        Bound.HOST: f"Host-bound: the GPU is idle {idle} of the time{_host_late(found)}.",
         Bound.UNCLEAR: f"Unclear: the GPU is idle {idle} of the time, and less than half of that is known to be "
-        f"for the host; most of it is {lost} {name}.",
+        f"for the host; {_largest(found.causes, all_idle, 'is ')}.",
     }[bound]
+
+
+def _wait(found: Findings) -> str:
+    return f'"{found.blocked.name}"' if found.blocked.name else "a wait"
+
+
+def _host_late(found: Findings) -> str:
+    """How much of the idle time passed because the host was late, and the largest part of that."""
+    mine = [total for total in found.causes if total.cause not in NOT_THE_HOST]
+    late, idle = sum(total.ns for total in mine), sum(total.ns for total in found.causes)
+    for_the_host = "" if 100 * (idle - late) <= LITTLE_IDLE_PCT * idle else f", {percent(100 * late / idle)} of that"
+    return f"{for_the_host} because the host is late, {_largest(mine, late)}"
+
+
+def _largest(causes: Sequence[BlameTotal], whole_ns: int, verb: str = "") -> str:
+    """The largest of these causes, and what share of the whole it is: ``most of it in prepare``."""
+    largest = next(iter(causes), None)
+    if largest is None:
+        return f"all of it {verb}for nothing known"
+    lost = "in" if largest.cause is Cause.PHASE else "for"
+    return f"{part_of_it(largest.ns, whole_ns)} {verb}{lost} {largest.in_words}"
+
+
+def _what_could_help(found: Findings) -> str:
+    if 100 * found.exposed_comm_ns < LITTLE_IDLE_PCT * found.window_ns:
+        return "only faster GPU work can bring more"
+    share = percent(100 * found.exposed_comm_ns / found.gpu_ns)
+    return f"{share} of its active time are collectives without compute beside them, which may wait for another rank"
 
 
 def _evidence(found: Findings) -> Iterator[str]:
@@ -219,12 +218,18 @@ def _evidence(found: Findings) -> Iterator[str]:
     if cause is not None:
         share = percent(100 * cause.ns / max(1, found.gaps.total_ns))
         yield f"the GPU waited {share} of its idle time for {cause.in_words}"
+    if found.comm_ns:
+        share, exposed = (
+            percent(100 * found.comm_ns / found.gpu_ns),
+            percent(100 * found.exposed_comm_ns / found.comm_ns),
+        )
+        yield f"communication takes {share} of the GPU's active time; {exposed} of it has no compute beside it"
     if found.overlap.efficiency_pct is not None:
-        yield f"{percent(found.overlap.efficiency_pct)} of the host work that could be hidden is hidden"
+        yield _hidden(found, found.overlap.efficiency_pct)
     if lead is not None:
         yield f"{percent(lead.late_pct)} of steps were launched only after the compute before them had ended"
-    if found.waits:
-        blocked_pct = 100 * found.blocked_ns / found.gpu_ns
+    if found.blocked.name is not None:
+        blocked_pct = 100 * found.blocked.ns / found.gpu_ns
         yield f"the host was blocked in a wait for {percent(blocked_pct)} of the GPU's active time"
     if found.one_off_idle_ns:
         yield f"captures and warm-up cost {percent(100 * found.one_off_idle_ns / found.window_ns)} of the time, once"
@@ -232,3 +237,12 @@ def _evidence(found: Findings) -> Iterator[str]:
         yield f"the GPU ran dry {found.n_ran_dry:,} times in {found.n_gpu_events:,} operations"
     elif found.evidence_level != "cupti":
         yield "launch-bound holes inside a span cannot be seen: that needs CUPTI records"
+
+
+def _hidden(found: Findings, efficiency_pct: float) -> str:
+    """How much host work is hidden. Where it is more than the GPU could hide, hiding all of that is no praise."""
+    if found.cpu_ns <= found.gpu_ns:
+        return f"{percent(efficiency_pct)} of the host work that could be hidden is hidden"
+    most = percent(100 * found.gpu_ns / found.cpu_ns)
+    hidden = percent(100 * found.overlap.hidden_ns / found.cpu_ns)
+    return f"{hidden} of the host work is hidden; the GPU is active too little to hide more than {most}"

@@ -13,13 +13,16 @@ from cbprof.analysis.accounting.segments import Segments
 from cbprof.analysis.device import DeviceSummary
 from cbprof.analysis.summary import Summary
 from cbprof.analysis.verdict.latency import Latency
-from cbprof.analysis.verdict.verdict import SHORTENED_BY, Verdict
+from cbprof.analysis.verdict.shortened import SHORTENED_BY
+from cbprof.analysis.verdict.verdict import Verdict
 from cbprof.numbers import UNKNOWN, count, duration, percent, rate, ratio, signed_duration
 from cbprof.render.evidence import step_source_in_short
 from cbprof.render.panel import HEADER, LABEL, framed, plain
 from cbprof.render.sheet import Sheet
 from cbprof.render.tables.summary import causes_in_words, summary_table
 from cbprof.trace import NONE
+
+NOT_ENOUGH_RECORDED = "unknown, for too little of the host was recorded"
 
 
 def key_figures(summary: Summary, title: str = "") -> Sheet:
@@ -139,7 +142,8 @@ def shortened(verdict: Verdict, window_ns: int) -> tuple[str, ...]:
     if verdict.shortened is None:
         return ()
     return tuple(
-        f"{SHORTENED_BY} % less {side} work: up to {percent(100 * saved / window_ns)} less time"
+        f"{SHORTENED_BY} % less {side} work: "
+        + (f"up to {percent(100 * saved / window_ns)} less time" if saved is not None else NOT_ENOUGH_RECORDED)
         for side, saved in (("GPU", verdict.shortened.device_ns), ("host", verdict.shortened.host_ns))
     )
 
