@@ -30,6 +30,9 @@ _CHANGING = (
 )
 _NUMBERS = re.compile(r"\d+")
 _PYTHON = re.compile(r"(?:.*/)?(?P<file>[^/]+?)(?:\(\d+\))?: (?P<function>.+)")
+_BUILT_IN = re.compile(r"<built-in (?:method|function) (?P<function>\w+).*>")
+_LAYER = re.compile(r"nn\.Module: (?P<module>\w+?)(?:_\d+)?")
+_COMPILED = re.compile(r"## Call (?P<graph>CompiledFxGraph)\b.*")
 _CALL = re.compile(r"(cuda|cu|hip|hsa_|ze|ur|pi|mu|mc|cn|acl)[A-Z_]\w*")
 
 
@@ -75,12 +78,18 @@ def _substitute(names: Sequence[str], pattern: re.Pattern[str], instead: str) ->
 
 
 def short(name: str) -> str:
-    """A Python function without the folder and the line: ``scheduler.py: schedule``; other names as they are."""
+    """A Python function without folder, line and object, as ``scheduler.py: schedule``; other names as they are."""
+    if match := _BUILT_IN.fullmatch(name):
+        return f"{match['function']} (built-in)"
+    if match := _LAYER.fullmatch(name):
+        return match["module"]
+    if match := _COMPILED.fullmatch(name):
+        return match["graph"]
     match = _PYTHON.fullmatch(name) if ".py" in name else None
     return f"{match['file']}: {match['function']}" if match else name
 
 
-OPERATORS, CALLS, FUNCTIONS, PHASES = "PyTorch operators", "driver calls", "Python functions", "phases"
+OPERATORS, CALLS, FUNCTIONS, PHASES = "PyTorch operators", "runtime calls", "Python functions", "phases"
 
 
 def sort_of(name: str) -> str:

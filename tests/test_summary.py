@@ -38,6 +38,9 @@ DEPTH = (
 def test_report_of_two_steps() -> None:
     report = summarize(trace_of(*TWO_STEPS, mode="sync", evidence="emulated")).to_json(file="trace.json")
     verdict, (device,) = report.pop("verdict"), report["devices"]
+    causes, tree = device.pop("causes"), device.pop("cause_tree")
+    assert sum(cause["ns"] for cause in causes) == 95
+    assert [branch["name"] for branch in tree] == ["iteration", "schedule"]
     depth = {key: device.pop(key) for key in DEPTH}
     assert report == {
         "schema": 1,

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from cbprof.analysis.accounting.blame import Blame, blame_gaps
+from cbprof.analysis.accounting.cause_tree import Causes, causes
 from cbprof.analysis.accounting.device_time import device_time
 from cbprof.analysis.accounting.gaps import LONGEST_GAPS, Gaps, WhichGaps, find_gaps
 from cbprof.analysis.accounting.host import HostTimeline
@@ -53,6 +54,7 @@ class DeviceSummary:
     states: StateTotals
     gaps: Gaps
     blame: Blame
+    causes: Causes
     steps: StepTimes
     overlap: Overlap
     one_off_idle_ns: int
@@ -126,6 +128,8 @@ class DeviceSummary:
             "n_graph_launches": self.n_graph_launches,
             "n_gaps": len(self.gaps) if known or not self.window.recorded else None,
             "longest_gap_ns": self.gaps.longest_ns if known else None,
+            "causes": [{"name": part.in_words, "ns": part.ns} for part in self.causes.totals] if known else [],
+            "cause_tree": [branch.to_json() for branch in self.causes.tree] if known else [],
             "gaps": [self.gap_to_json(row) for row in rows] if known else [],
             "states_ns": self.states.to_json(self.understood) if known else None,
             "untraced_ns": {"gpu_active": self.states.untraced_active, "gpu_idle": self.states.untraced_idle}
@@ -180,6 +184,7 @@ def summarize_device(
     ranks = {lane.rank for lane in trace.lanes if lane.device == device}
     totals = here.totals()
     blame = blame_gaps(trace, device, gaps, host)
+    found = causes(trace, blame, host)
     once_ns = one_off_idle_ns(trace, device, host, gaps, blame)
     overlapped = overlap(trace, totals, steps)
     findings = Findings(
@@ -187,7 +192,7 @@ def summarize_device(
         n_gpu_events=time.n_events,
         states=totals,
         gaps=gaps,
-        causes=blame.totals(),
+        causes=found.totals,
         one_off_idle_ns=once_ns,
         overlap=overlapped,
         blocked=blocked(trace, here, host),
@@ -217,6 +222,7 @@ def summarize_device(
         states=totals,
         gaps=gaps,
         blame=blame,
+        causes=found,
         steps=steps,
         overlap=overlapped,
         one_off_idle_ns=once_ns,

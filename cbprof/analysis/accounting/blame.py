@@ -26,6 +26,7 @@ from cbprof.analysis.accounting.gaps import Gaps
 from cbprof.analysis.accounting.host import HostTimeline, frames, main_lane
 from cbprof.analysis.accounting.intervals import Intervals, overlaps, sum_by, union, union_of
 from cbprof.analysis.accounting.window import ONE_OFF, spans_named
+from cbprof.names import short
 from cbprof.trace import COPY_KINDS, NONE, Int8, Int32, Int64, Kind, Trace, one_of, take_or
 
 NO_REQUESTS = "no_requests"
@@ -87,7 +88,7 @@ class BlameTotal(NamedTuple):
     @property
     def in_words(self) -> str:
         """The same as the end of "the GPU waited for"."""
-        return CAUSES.get(self.cause, self.label)
+        return CAUSES.get(self.cause) or short(self.label)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -212,7 +212,7 @@ def _exposed_collectives(trace: Trace, device: DeviceSummary, activity: Activity
 
 def _causes(device: DeviceSummary) -> dict[str, int]:
     found: dict[str, int] = {}
-    for part in device.blame.totals():
+    for part in device.causes.totals:
         label = part.label if len(found) < MOST_CAUSES or part.label in found else OTHERS
         found[label] = found.get(label, 0) + part.ns
     return found

@@ -91,7 +91,7 @@ def _still_waited_for(case: Case) -> Sheet | None:
         return None
     rows = [
         (name, duration(ns / steps), duration(ns), percent(100 * ns / device.gaps.total_ns))
-        for name, ns in list(causes_in_words(device.blame).items())[:TOP_CAUSES]
+        for name, ns in list(causes_in_words(device.causes).items())[:TOP_CAUSES]
     ]
     return Sheet(("the GPU would still wait for", "per step", "in all", "of idle"), rows)
 

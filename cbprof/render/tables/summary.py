@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+import numpy as np
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from cbprof.analysis.accounting.blame import Blame
+from cbprof.analysis.accounting.cause_tree import Causes
 from cbprof.analysis.device import DeviceSummary
 from cbprof.analysis.summary import Summary
 from cbprof.numbers import UNKNOWN, count, duration, percent, rate, ratio
@@ -18,6 +19,8 @@ from cbprof.render.tables.statebar import StateBar, StateLabel, StateLegend, sta
 from cbprof.render.theme import STATES
 
 TOP_CAUSES = 5
+SAID = 0.9
+"""Of the idle time: as many causes are shown as it takes, and no fewer than :data:`TOP_CAUSES`."""
 MIN_WIDTH = len("async / sync")  # of a column of figures, so that those of all tables stand below each other
 IDLE = f"bold {STATES['cpu_only'].color}"
 
@@ -97,8 +100,10 @@ def _per_device(summary: Summary) -> Table:
 
 def _waited_for(summary: Summary, device: DeviceSummary) -> Table:
     """The largest causes of idle time, per step, in all, and as shares of it."""
-    found = list(causes_in_words(device.blame).items())
-    shown, others = found[:TOP_CAUSES], found[TOP_CAUSES:]
+    found = list(causes_in_words(device.causes).items())
+    named_ns = np.cumsum([ns for _, ns in found])
+    enough = max(TOP_CAUSES, int(np.searchsorted(named_ns, SAID * device.gaps.total_ns)) + 1)
+    shown, others = found[:enough], found[enough:]
     if others:
         shown.append((f"{len(others)} others" if len(others) > 1 else others[0][0], sum(ns for _, ns in others)))
     table = _columns("the GPU waited for", "per step", "in all", "of idle")
@@ -108,10 +113,10 @@ def _waited_for(summary: Summary, device: DeviceSummary) -> Table:
     return table
 
 
-def causes_in_words(blame: Blame) -> dict[str, int]:
+def causes_in_words(causes: Causes) -> dict[str, int]:
     """What the device waited for, in words, with the nanoseconds of each, most first."""
     found: dict[str, int] = {}
-    for part in blame.totals():
+    for part in causes.totals:
         name = plain(part.in_words)
         found[name] = found.get(name, 0) + part.ns
     return dict(sorted(found.items(), key=lambda item: -item[1]))
@@ -203,7 +208,7 @@ def _causes_compared(before: Summary, after: Summary, names: tuple[str, str]) ->
     per_step: list[dict[str, float]] = []
     for summary in (before, after):
         device = summary.most_idle
-        found = causes_in_words(device.blame) if device is not None and summary.n_steps else {}
+        found = causes_in_words(device.causes) if device is not None and summary.n_steps else {}
         per_step.append({name: ns / summary.n_steps for name, ns in found.items()})
     old, new = per_step
     largest = sorted({**old, **new}, key=lambda name: -max(old.get(name, 0), new.get(name, 0)))[:TOP_CAUSES]

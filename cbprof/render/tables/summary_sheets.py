@@ -8,6 +8,7 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
+from cbprof.analysis.accounting.cause_tree import Branch
 from cbprof.analysis.accounting.gaps import LONGEST_GAPS
 from cbprof.analysis.accounting.segments import Segments
 from cbprof.analysis.device import DeviceSummary
@@ -23,6 +24,9 @@ from cbprof.render.tables.summary import causes_in_words, summary_table
 from cbprof.trace import NONE
 
 NOT_ENOUGH_RECORDED = "unknown, for too little of the host was recorded"
+
+TREE_DEPTH = 3
+"""Levels of the tree of causes that a table shows; its JSON has all."""
 
 
 def key_figures(summary: Summary, title: str = "") -> Sheet:
@@ -49,10 +53,28 @@ def key_figures(summary: Summary, title: str = "") -> Sheet:
 def causes(summary: Summary) -> Sheet:
     """What the device that waited longest waited for."""
     device = summary.most_idle
-    found = causes_in_words(device.blame) if device else {}
+    found = causes_in_words(device.causes) if device else {}
     total = sum(found.values())
     rows = [(name, duration(ns), percent(100 * ns / total)) for name, ns in found.items()]
     return Sheet(("cause", "in all", "of idle"), rows, "the GPU waited for")
+
+
+def cause_tree(device: DeviceSummary) -> Sheet:
+    """What the host worked at while the device waited, from the outside in."""
+    idle_ns = device.gaps.total_ns
+
+    def rows(branches: tuple[Branch, ...], depth: int) -> Iterator[tuple[str, ...]]:
+        for each in branches:
+            shares = (percent(100 * ns / idle_ns) for ns in (each.ns, each.own_ns))
+            yield ("  " * depth + each.name, duration(each.ns), *shares)
+            if depth + 1 < TREE_DEPTH:
+                yield from rows(each.children, depth + 1)
+
+    return Sheet(
+        ("host phase", "in all", "of idle", "by itself"),
+        list(rows(device.causes.tree, 0)),
+        "the GPU waited for, from the outside in",
+    )
 
 
 def details(summary: Summary) -> Iterator[Sheet]:
@@ -60,6 +82,8 @@ def details(summary: Summary) -> Iterator[Sheet]:
     yield phases(summary)
     device = summary.most_idle
     if device is not None and device.idle_ns is not None:
+        if any(branch.children for branch in device.causes.tree):
+            yield cause_tree(device)
         yield overlap(device)
         yield gap_lengths(device)
         yield segments(device.over_time, "GPU idle over time", as_time=True, origin_ns=device.window.start_ns)

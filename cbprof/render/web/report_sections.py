@@ -18,7 +18,7 @@ from cbprof.render.sheet import Sheet
 from cbprof.render.tables.compare import sheets as comparison_sheets
 from cbprof.render.tables.hazards import rules_sheet
 from cbprof.render.tables.predict import Case, figures_sheet
-from cbprof.render.tables.summary_sheets import causes, details, gap_lengths, key_figures
+from cbprof.render.tables.summary_sheets import cause_tree, causes, details, gap_lengths, key_figures
 from cbprof.render.web.page import as_html
 from cbprof.render.words.report import Reported
 
@@ -101,7 +101,7 @@ def _waits(runs: Sequence[Reported]) -> Section:
     for run in _headed(made, runs):
         device = run.summary.most_idle
         if device is not None and len(device.gaps):
-            made.sheets([causes(run.summary), gap_lengths(device)])
+            made.sheets([causes(run.summary), cause_tree(device), gap_lengths(device)])
             made.chart(gap_chart(run.summary), "Idle time by the length of the gap that it lies in: what costs most.")
         else:
             made.parts.append('<p class="caption">The GPU never waited.</p>')

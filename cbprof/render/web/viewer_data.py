@@ -13,6 +13,7 @@ from cbprof.analysis.accounting.host import HostTimeline
 from cbprof.analysis.accounting.intervals import Intervals, sum_by
 from cbprof.analysis.accounting.states import GPU_ACTIVE, States
 from cbprof.analysis.accounting.window import Window
+from cbprof.names import short
 from cbprof.render.picture.scene import Scene, StepBounds, lane_order
 from cbprof.render.theme import STATES, UNTRACED, phase_colors
 from cbprof.render.web.viewer_coarse import MOST_SPANS, PackedColumn, Stretches, coarse_document, pack, stretches
@@ -142,7 +143,7 @@ def _packed_blame(scene: Scene, found: States) -> dict[str, Any]:
 
 def cause_in_words(host: HostTimeline, cause: Cause, name_id: int) -> str:
     """What the device waited for."""
-    return CAUSES.get(cause) or host.labels[name_id]
+    return CAUSES.get(cause) or short(host.labels[name_id])
 
 
 def _steps_within(scene: Scene, where: Stretches) -> StepBounds:

@@ -77,7 +77,7 @@ def _sentence(run: Reported) -> str:
         return "How long the GPU waited is unknown: no activity of it was recorded."
     idle = device.idle_pct or 0.0
     parts = [f"The GPU waited {percent(idle)} of {duration(device.window.length_ns)}"]
-    largest = next(iter(device.blame.totals()), None)
+    largest = next(iter(device.causes.totals), None)
     if largest is not None:
         words = plain(largest.in_words)
         cause = f'"{words}"' if largest.cause is Cause.PHASE else words

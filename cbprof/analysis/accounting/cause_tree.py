@@ -1,0 +1,199 @@
+"""The causes of idle time from the outside in: a tree of what the host worked at, and a handful of names for it.
+
+::
+
+    the host was late   step ── execute_model ─┬─ prepare_inputs ── 40 small functions
+                            │                  └─ LlamaForCausalLM ── 500 small functions
+                            └── schedule ── 90 small functions
+
+A profiler that records Python functions finds hundreds of innermost ones, each to blame for little. What encloses them
+has a name that its developer knows. The tree is cut where the largest parts come apart, so that few names say most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cbprof.analysis.accounting.blame import Blame, BlameTotal, Cause
+from cbprof.analysis.accounting.host import HostTimeline, frames
+from cbprof.analysis.accounting.intervals import sum_by
+from cbprof.names import is_whole, short, sort_of
+from cbprof.trace import NONE, Int32, Int64, Trace
+
+MOST_CAUSES = 12
+"""Of one device. More than these are taken together by what encloses them."""
+
+LEAST_SHARE = 0.01
+"""Of the idle time. Smaller branches of the tree are not told."""
+
+WRAPPED = 0.95
+"""From this share on a branch is all that its parent does: the parent is a wrapper, and passed over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """``ns``: idle time for which a host span and all that is nested in it are to blame; ``own_ns``: nothing nested."""
+
+    name: str
+    ns: int
+    own_ns: int
+    children: tuple[Branch, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "ns": self.ns,
+            "own_ns": self.own_ns,
+            "children": [child.to_json() for child in self.children],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Causes:
+    """``totals``: at most :data:`MOST_CAUSES`, largest first; they sum to the idle time. ``tree``: its outer branches.
+
+    The tree holds what the host worked at before launches; what is small is left out.
+    """
+
+    totals: tuple[BlameTotal, ...]
+    tree: tuple[Branch, ...]
+
+
+def causes(trace: Trace, blame: Blame, host: HostTimeline) -> Causes:
+    """What a device waited for, in few names, and how they nest."""
+    root = _tree(trace, blame, host)
+    totals = blame.totals()
+    idle_ns = sum(total.ns for total in totals)
+    if len(totals) > MOST_CAUSES:
+        totals = _taken_together(totals, root)
+    return Causes(totals, tuple(_pruned(root.children, LEAST_SHARE * idle_ns)))
+
+
+def _taken_together(totals: tuple[BlameTotal, ...], root: Branch) -> tuple[BlameTotal, ...]:
+    """The same with phases by the names of a cut through the tree."""
+    others = [total for total in totals if total.cause is not Cause.PHASE]
+    cut = [root]
+    found = _phases(cut)
+    while branch := max(_next_branches(cut), key=lambda each: each.ns, default=None):
+        finer = _phases([*cut, branch])
+        if len(finer) + len(others) > MOST_CAUSES:
+            break
+        cut, found = [*cut, branch], finer
+    phases = [BlameTotal(Cause.PHASE, name, ns) for name, ns in found.items()]
+    return tuple(sorted((*others, *phases), key=lambda total: -total.ns))
+
+
+def _next_branches(cut: list[Branch]) -> Iterator[Branch]:
+    """The branches that could be named next: those directly below a named one, unless that is known as a whole."""
+    taken = set(map(id, cut))
+    for each in cut:
+        if not is_whole(each.name):
+            yield from (child for child in each.children if id(child) not in taken)
+
+
+def _phases(cut: list[Branch]) -> dict[str, int]:
+    """Each named branch less the named ones below it; what stands right below the root by its sort."""
+    taken = set(map(id, cut))
+    root, *named = cut
+    found: dict[str, int] = {}
+    for child in root.children:
+        if id(child) not in taken:
+            name = f"other {sort_of(child.name)}"
+            found[name] = found.get(name, 0) + child.ns
+    for each in named:
+        own_ns = each.ns - sum(child.ns for child in each.children if id(child) in taken)
+        found[short(each.name)] = found.get(short(each.name), 0) + own_ns
+    return {name: ns for name, ns in found.items() if ns}
+
+
+def _pruned(branches: tuple[Branch, ...], least_ns: float) -> Iterator[Branch]:
+    for each in branches:
+        if each.ns >= max(least_ns, 1):
+            yield Branch(short(each.name), each.ns, each.own_ns, tuple(_pruned(each.children, least_ns)))
+
+
+def _tree(trace: Trace, blame: Blame, host: HostTimeline) -> Branch:
+    """All that was to blame, by name below the name of what encloses it; wrappers are passed over.
+
+    The frame of a step is no branch: what it encloses stands below what encloses it.
+    """
+    working = ~frames(trace)[blame.span]
+    span, span_ns = blame.span[working], blame.span_ns[working]
+    rows, up = _enclosing(trace, span, host)
+    level = _levels(up)
+    node = np.full(len(rows), NONE, dtype=np.int64)
+    label = host.label_of[trace.name_id[rows]].astype(np.int64)
+    parents: list[int] = []
+    labels: list[int] = []
+    n_nodes = 0
+    for depth in range(int(level.max(initial=NONE)) + 1):
+        mine = np.flatnonzero(level == depth)
+        above = np.where(up[mine] == NONE, NONE, node[up[mine]])
+        pairs, of_pair = np.unique(np.stack((above, label[mine])), axis=1, return_inverse=True)
+        node[mine] = n_nodes + of_pair.ravel()
+        parents += pairs[0].tolist()
+        labels += pairs[1].tolist()
+        n_nodes += pairs.shape[1]
+    own = sum_by(node[np.searchsorted(rows, span)], span_ns, n_nodes).tolist()
+    children: list[list[Branch]] = [[] for _ in range(n_nodes + 1)]  # the last is the root's: parent -1
+    for index in reversed(range(n_nodes)):
+        children[parents[index]].append(_branch(host.labels[labels[index]], own[index], children[index]))
+    return _unwrapped(_branch("", 0, children[-1]))
+
+
+def _branch(name: str, own_ns: int, children: list[Branch]) -> Branch:
+    """With its children, largest first; of a wrapper the children of what it wraps."""
+    ns = own_ns + sum(child.ns for child in children)
+    most = max(children, key=lambda child: child.ns, default=None)
+    if most is not None and name and len(most.children) and most.ns >= WRAPPED * ns and not is_whole(most.name):
+        others = [child for child in children if child is not most]
+        children = [*others, *most.children]
+        own_ns += most.own_ns
+    return Branch(name, ns, own_ns, tuple(sorted(children, key=lambda child: -child.ns)))
+
+
+def _unwrapped(root: Branch) -> Branch:
+    """Without the outermost wrappers, such as the main program: their parts stand at the top."""
+    while root.children:
+        first, *others = root.children
+        if is_whole(first.name) or first.ns - first.own_ns < WRAPPED * root.ns:
+            break
+        parts = sorted((*others, *first.children), key=lambda child: -child.ns)
+        own = (Branch(first.name, first.own_ns, first.own_ns),) if first.own_ns else ()
+        root = Branch("", root.ns, 0, (*parts, *own))
+    return root
+
+
+def _enclosing(trace: Trace, spans: Int64, host: HostTimeline) -> tuple[Int64, Int64]:
+    """These host spans and all that enclose them, ascending; of each the place of the one around it, or -1.
+
+    Frames of steps enclose nothing.
+    """
+    needed = np.zeros(len(trace), dtype=bool)
+    needed[spans] = True
+    around: Int64 | Int32 = spans
+    while len(around):
+        around = np.unique(host.parent[around])
+        around = around[around != NONE]
+        around = around[~needed[around]]
+        needed[around] = True
+    framing = frames(trace)
+    rows = np.flatnonzero(needed & ~framing)
+    up: Int32 = host.parent[rows]
+    while (inside := (up != NONE) & framing[up]).any():
+        up = np.where(inside, host.parent[up], up)
+    return rows, np.where(up == NONE, NONE, np.searchsorted(rows, up))
+
+
+def _levels(up: Int64) -> Int64:
+    """How many spans enclose each."""
+    level = np.zeros(len(up), dtype=np.int64)
+    above = up
+    while (known := above != NONE).any():
+        level += known
+        above = np.where(known, up[above], NONE)
+    return level
