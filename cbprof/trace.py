@@ -27,6 +27,9 @@ Int8 = npt.NDArray[np.int8]
 
 NONE = -1
 
+MANY_NAMES = 10_000
+"""From as many names on, it pays to find out which of them spans of some kinds have."""
+
 MOST_COMPARED = 8
 """With more values than this a table look-up is faster than comparing a column with each."""
 
@@ -56,6 +59,7 @@ class Kind(IntEnum):
 
 
 CATEGORIES: Mapping[str, Kind] = MappingProxyType({kind.category: kind for kind in Kind})
+CALL_KINDS = (Kind.CPU_WORK, Kind.CPU_WAIT)
 COPY_KINDS = (Kind.GPU_H2D, Kind.GPU_D2H, Kind.GPU_COPY, Kind.GPU_SET)
 
 GRAPH_REPLAY = "CUDA graph"
@@ -189,11 +193,20 @@ class Trace:
 
     def ids_of(self, *names: str) -> list[int]:
         """The ids of these names, ascending; of a name that the trace does not have, none."""
-        return self.ids_where(lambda name: name in names)
+        wanted = frozenset(names)
+        return [index for index, name in enumerate(self.names) if name in wanted]
 
-    def ids_where(self, holds: Callable[[str], object]) -> list[int]:
-        """The ids of the names for which ``holds`` is true, ascending."""
-        return [index for index, name in enumerate(self.names) if holds(name)]
+    def ids_where(self, holds: Callable[[str], object], kinds: Sequence[Kind] = ()) -> list[int]:
+        """The ids of the names for which ``holds`` is true, ascending.
+
+        ``kinds``: names that no span of these kinds has may be left out. Of hundreds of thousands of names, nearly all
+        are those of annotations.
+        """
+        if not kinds or len(self.names) < MANY_NAMES:
+            return [index for index, held in enumerate(map(holds, self.names)) if held]
+        met = np.zeros(len(self.names), dtype=bool)
+        met[self.name_id[self.mask(kinds=kinds)]] = True
+        return [index for index in np.flatnonzero(met).tolist() if holds(self.names[index])]
 
     def name_of(self, index: int) -> str:
         return str(self.names[self.name_id[index]])

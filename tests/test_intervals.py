@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from oracle import LENGTH, NO_DEADLINE, cells, columns, pairs_of, runs, spans
 
-from cbprof.analysis.accounting.intervals import overlaps, sum_by, union, union_by
+from cbprof.analysis.accounting.intervals import overlaps, sum_by, union, union_by, unions_by
 
 
 @NO_DEADLINE
@@ -74,6 +74,8 @@ def test_grouped_sums(rows: list[tuple[int, int, int]]) -> None:
     ]
     assert sum_by(group, end - start, 4).tolist() == [sum(e - s for s, e in pairs) for pairs in per_group]
     assert union_by(group, start, end, 4).tolist() == [len(cells(pairs)) for pairs in per_group]
+    united = list(zip(*(column.tolist() for column in unions_by(group, start, end)), strict=True))
+    assert united == [(wanted, s, e) for wanted, pairs in enumerate(per_group) for s, e in runs(cells(pairs))]
 
 
 def test_sums_are_exact_beyond_float64() -> None:

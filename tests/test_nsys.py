@@ -21,6 +21,7 @@ from nsys_samples import (
     MEMSET,
     NVTX,
     RUNTIME,
+    STRINGS,
     one_step,
     pid,
     refusal,
@@ -424,3 +425,15 @@ def test_what_the_profiler_says_was_lost(write: Write) -> None:
     trace = load(write(one_step() | {"DIAGNOSTIC_EVENT": messages}))
     assert trace.meta.warnings == ("Nsight Systems warns: Not all CUDA events might have been collected.",)
     assert not trace.meta.reliable
+
+
+def test_many_names_are_read_in_one_pass_over_their_table(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table without a key would be searched from end to end for every few hundred of them."""
+    tables = one_step() | {
+        "StringIds": [*enumerate(STRINGS), *((100 + number, f"range {number}") for number in range(30))],
+        NVTX: [(number, number + 1, 59, None, 100 + number, tid(7, 9), None) for number in range(30)],
+    }
+    one_by_one = spans(load(write(tables)))
+    monkeypatch.setattr("cbprof.formats.records.database._SCANNED_FROM", 10)
+    assert spans(load(write(tables))) == one_by_one
+    assert [name for _, name, *_ in one_by_one][:2] == ["range 0", "range 1"]

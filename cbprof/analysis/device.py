@@ -23,7 +23,7 @@ from cbprof.analysis.verdict.one_off import one_off_idle_ns
 from cbprof.analysis.verdict.overlap import Overlap, overlap
 from cbprof.analysis.verdict.shortened import shortened
 from cbprof.analysis.verdict.verdict import Findings, Verdict, judge
-from cbprof.trace import Trace
+from cbprof.trace import CALL_KINDS, Trace
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -239,6 +239,6 @@ def _graph_launches(trace: Trace, window: Window) -> int | None:
     """Calls of cudaGraphLaunch and its kin; only records of the CUDA runtime tell."""
     if trace.evidence != "cupti":
         return None
-    ids = trace.ids_where(lambda name: "graphlaunch" in name.lower())
+    ids = trace.ids_where(lambda name: "graphlaunch" in name.lower(), CALL_KINDS)
     within = (trace.start_ns >= window.start_ns) & (trace.start_ns < window.end_ns)
-    return int((within & ~trace.on_device & np.isin(trace.name_id, ids)).sum())
+    return int((within & trace.mask(kinds=CALL_KINDS) & np.isin(trace.name_id, ids)).sum())

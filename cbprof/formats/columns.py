@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -20,13 +22,13 @@ class Index(Generic[Thing]):
     """Numbers things in the order in which they are first met: names, lanes."""
 
     def __init__(self) -> None:
-        self._codes: dict[Thing, int] = {}
+        self._codes = defaultdict[Thing, int](count().__next__)  # without a Python call a thing
 
     def code(self, thing: Thing) -> int:
-        return self._codes.setdefault(thing, len(self._codes))
+        return self._codes[thing]
 
     def codes(self, things: Iterable[Thing]) -> Int32:
-        return np.array([self.code(thing) for thing in things], dtype=np.int32)
+        return np.fromiter(map(self._codes.__getitem__, things), dtype=np.int32)
 
     def things(self) -> tuple[Thing, ...]:
         """All of them; a thing stands at its code."""

@@ -59,6 +59,6 @@ def device_time(trace: Trace, device: int, window: Window) -> DeviceTime:
 
 def graph_replays(trace: Trace) -> npt.NDArray[np.bool_]:
     """Mask of the spans that are whole graph replays, without the kernels in them: they keep a device busy."""
-    ids = trace.ids_where(lambda name: name.startswith(GRAPH_REPLAY))
+    ids = trace.ids_where(lambda name: name.startswith(GRAPH_REPLAY), (Kind.GPU_COMPUTE,))
     mask: npt.NDArray[np.bool_] = np.isin(trace.name_id, ids) & (trace.kind == Kind.GPU_COMPUTE)
     return mask

@@ -61,6 +61,9 @@ def count_until(ascending: Int64, time: Int64) -> Int64:
     return np.cumsum(np.bincount(first_at, minlength=len(time))[: len(time)])
 
 
+Groups = npt.NDArray[np.integer[Any]]
+
+
 @dataclass(frozen=True, eq=False)
 class Intervals:
     """A set of instants as disjoint, sorted, non-touching intervals [start, end) of at least 1 ns.
@@ -149,34 +152,46 @@ def union(start: Int64, end: Int64) -> Intervals:
     return Intervals(start[np.concatenate(([0], opens))], reach[np.concatenate((opens - 1, [len(reach) - 1]))])
 
 
+def unions_by(group: Groups, start: Int64, end: Int64) -> tuple[Groups, Int64, Int64]:
+    """The set that the spans of each group cover, all at once: group, start and end of every interval, in this order.
+
+    The intervals of a group are as :func:`union` makes them.
+    """
+    order = np.lexsort((start, group))
+    order = order[end[order] > start[order]]
+    group, start, end = group[order], start[order], end[order]
+    if not len(order):
+        return group, start, end
+    # How far the spans of a group so far extend: a running maximum of the ranks of ends, a group above the one before.
+    new = np.concatenate(([True], group[1:] != group[:-1]))
+    floor = (np.cumsum(new) - 1) * len(order)
+    by_end = np.argsort(end, kind="stable")
+    rank = np.empty_like(by_end)
+    rank[by_end] = np.arange(len(order))
+    reach = end[by_end[np.maximum.accumulate(rank + floor) - floor]]
+    opens = np.flatnonzero(new | np.concatenate(([True], start[1:] > reach[:-1])))
+    return group[opens], start[opens], reach[np.concatenate((opens[1:] - 1, [len(order) - 1]))]
+
+
 def union_of(trace: Trace, rows: Int64 | npt.NDArray[np.bool_]) -> Intervals:
     """The set that some spans of a trace cover, by their rows or a mask."""
     return union(trace.start_ns[rows], trace.end_of(rows))
 
 
-def sum_by(group: npt.NDArray[np.integer[Any]], value: Int64, size: int) -> Int64:
+def sum_by(group: Groups, value: Int64, size: int) -> Int64:
     """The sum of the values of each group 0..size-1, in exact integers."""
     total = np.zeros(size, dtype=np.int64)
     np.add.at(total, group, value)
     return total
 
 
-def union_by(group: npt.NDArray[np.integer[Any]], start: Int64, end: Int64, size: int) -> Int64:
-    """The nanoseconds that the spans of each group 0..size-1 cover together.
-
-    Each group is moved to a stretch of its own on one axis, so that a single union serves them all.
-    """
+def union_by(group: Groups, start: Int64, end: Int64, size: int) -> Int64:
+    """The nanoseconds that the spans of each group 0..size-1 cover together."""
     if not len(start):
         return np.zeros(size, dtype=np.int64)
     if np.bincount(group).max() == 1:
         alone = np.zeros(size, dtype=np.int64)
         alone[group] = end - start
         return alone
-    first = np.full(size, np.iinfo(np.int64).max)
-    last = np.full(size, np.iinfo(np.int64).min)
-    np.minimum.at(first, group, start)
-    np.maximum.at(last, group, end)
-    extent = np.where(last >= first, last - first, 0)
-    origin = np.cumsum(extent) - extent
-    shift = np.where(last >= first, origin - first, 0)[group]
-    return union(start + shift, end + shift).within(origin, origin + extent)
+    group, start, end = unions_by(group, start, end)
+    return sum_by(group, end - start, size)

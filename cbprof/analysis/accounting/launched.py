@@ -89,7 +89,7 @@ def clocks(trace: Trace, launch_of: Int64) -> Clocks:
     early = trace.start_ns[call] - trace.start_ns[rows]
     starts = early[early > CLOCKS_AGREE_WITHIN_NS]
     waits = np.flatnonzero(trace.kind == Kind.CPU_WAIT)
-    waits = waits[np.isin(trace.name_id[waits], trace.ids_where(_WAITS_FOR_ALL.match))]
+    waits = waits[np.isin(trace.name_id[waits], trace.ids_where(_WAITS_FOR_ALL.match, (Kind.CPU_WAIT,)))]
     excess = [
         _still_running(trace, waits[trace.lane_id[waits] == lane], rows[mine], call[mine])
         for lane in np.unique(trace.lane_id[waits])

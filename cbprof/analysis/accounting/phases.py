@@ -6,12 +6,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from cbprof.analysis.accounting.host import HostTimeline, counted_on_host, driven_lanes, driving_lanes
-from cbprof.analysis.accounting.intervals import Intervals, sum_by, union_of
+from cbprof.analysis.accounting.intervals import Intervals, union_of
 from cbprof.analysis.accounting.states import ACTIVITY_KINDS, Activity
 from cbprof.analysis.accounting.window import Window
 from cbprof.trace import NONE, Int32, Int64, Kind, Trace, one_of
+
+Phases = npt.NDArray[np.integer[Any]]
+"""Twice a name's number, and one more for a wait."""
 
 FEW_NAMES = 2**14
 """Twice as many fit into 16 bits."""
@@ -69,24 +73,21 @@ def phase_times(
         parts = segments.within(idle)
         np.add.at(exposed, label_id[parts.span] * 2 + (parts.kind == Kind.CPU_WAIT), parts.length_ns)
 
-    times = []
-    order = np.argsort(phase, kind="stable")
-    for rows in np.split(order, np.flatnonzero(np.diff(phase[order])) + 1):
-        key, mine = int(phase[rows[0]]), spans[rows]
-        step = trace.step[mine]
-        unit = np.where(step == NONE, -1 - mine, step)  # a step, or else the span itself
-        per_unit = np.sort(_sums_of_equal(unit, total[mine]))
-        times.append(
-            PhaseTime(
-                name=host.labels[key // 2],
-                waiting=bool(key % 2),
-                total_ns=int(per_unit.sum()),
-                exposed_ns=int(exposed[key]),
-                count=len(mine),
-                p50_ns=nearest_rank(per_unit, 50),
-                p99_ns=nearest_rank(per_unit, 99),
-            )
-        )
+    phase, time, count = _per_step(phase, trace.step[spans], total[spans])
+    key, first = np.unique(phase, return_index=True)
+    of_phase = np.diff(first, append=len(phase))
+    columns = (
+        key,
+        np.add.reduceat(time, first),
+        exposed[key],
+        np.add.reduceat(count, first),
+        time[first + _nearest(of_phase, 50)],
+        time[first + _nearest(of_phase, 99)],
+    )
+    times = (
+        PhaseTime(host.labels[name // 2], bool(name % 2), *figures)
+        for name, *figures in zip(*(column.tolist() for column in columns), strict=True)
+    )
     return tuple(sorted(times, key=lambda time: (-time.exposed_ns, -time.total_ns, time.name)))
 
 
@@ -96,18 +97,31 @@ def _clipped(time: Int64, window: Window) -> Int64:
     return np.clip(time, window.start_ns, window.end_ns)
 
 
-def _sums_of_equal(key: Int64, value: Int64) -> Int64:
-    """The sum of the values of each distinct key. Cheap where equal keys stand together, as steps do in time."""
-    if (key[1:] < key[:-1]).any():
-        keys, group = np.unique(key, return_inverse=True)
-        return sum_by(group, value, len(keys))
-    sums: Int64 = np.add.reduceat(value, np.flatnonzero(np.diff(key, prepend=key[0] - 1)))
-    return sums
+def _per_step(phase: Phases, step: Int32, total: Int64) -> tuple[Phases, Int64, Int64]:
+    """The phase of each step in which it occurs, how long it took there, in ascending order, and in how many spans.
+
+    A span without a step is a step of its own.
+    """
+    order = np.argsort(phase, kind="stable")
+    phase, step, total = phase[order], step[order], total[order]
+    if ((step[1:] < step[:-1]) & (phase[1:] == phase[:-1])).any():  # in time, steps ascend: seldom
+        order = np.lexsort((step, phase))
+        phase, step, total = phase[order], step[order], total[order]
+    new = (phase[1:] != phase[:-1]) | (step[1:] != step[:-1]) | (step[1:] == NONE)
+    first = np.flatnonzero(np.concatenate(([True], new)))
+    time, count = np.add.reduceat(total, first), np.diff(first, append=len(phase))
+    order = np.lexsort((time, phase[first]))
+    return phase[first][order], time[order], count[order]
 
 
 def nearest_rank(ascending: Int64, percent: int) -> int:
     """The smallest value that at least ``percent`` of the values do not exceed. Needs at least one value."""
-    return int(ascending[max(0, -(-percent * len(ascending) // 100) - 1)])
+    return int(ascending[_nearest(len(ascending), percent)])
+
+
+def _nearest(size: int | Int64, percent: int) -> Any:
+    """Where, among so many ascending values, the nearest rank stands."""
+    return np.maximum(-(-percent * size // 100) - 1, 0)
 
 
 def _spans_within(trace: Trace, window: Window, lanes: Int32) -> Int64:

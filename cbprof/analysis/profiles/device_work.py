@@ -14,7 +14,7 @@ from cbprof.analysis.accounting.device_time import graph_replays
 from cbprof.analysis.accounting.gaps import WhichGaps
 from cbprof.analysis.accounting.host import frames
 from cbprof.analysis.accounting.idle import idle_pct
-from cbprof.analysis.accounting.intervals import Intervals, union, union_of
+from cbprof.analysis.accounting.intervals import Intervals, sum_by, union, union_of, unions_by
 from cbprof.analysis.accounting.states import ACTIVITY_KINDS, States
 from cbprof.trace import NONE, Int32, Int64, Kind, Trace
 
@@ -134,18 +134,15 @@ def _sum(trace: Trace, states: States) -> int:
 def _hidden(trace: Trace, states: States) -> dict[str, int]:
     rows = np.flatnonzero(trace.mask(kinds=(Kind.CPU_ANNOTATION,)) & ~frames(trace))
     start, end = trace.start_ns[rows], trace.start_ns[rows] + trace.dur_ns[rows]
-    order = np.argsort(trace.name_id[rows], kind="stable")
-    order = order[(start[order] < states.window.end_ns) & (end[order] > states.window.start_ns)]
-    name = trace.name_id[rows[order]]
-    groups = np.split(order, np.flatnonzero(np.diff(name)) + 1) if len(order) else []
-    return {
-        trace.name_of(int(rows[mine[0]])): union(start[mine], end[mine]).intersect(states.gpu).total_ns
-        for mine in groups
-    }
+    inside = (start < states.window.end_ns) & (end > states.window.start_ns)
+    ids, which = np.unique(trace.name_id[rows][inside], return_inverse=True)
+    group, start, end = unions_by(which, start[inside], end[inside])
+    hidden = sum_by(group, states.gpu.within(start, end), len(ids))
+    return {trace.names[name]: ns for name, ns in zip(ids.tolist(), hidden.tolist(), strict=True)}
 
 
 def _rocclr(trace: Trace, states: States) -> Rocclr | None:
-    ids = trace.ids_where(_ROCCLR.search)
+    ids = trace.ids_where(_ROCCLR.search, (Kind.GPU_COMPUTE, Kind.GPU_COMM))
     fills = [index for index in ids if _FILL.search(trace.names[index])]
     kernels = trace.mask(kinds=(Kind.GPU_COMPUTE, Kind.GPU_COMM), device=states.device)
     named = kernels & np.isin(trace.name_id, ids)

@@ -221,7 +221,7 @@ def _examine_launches(trace: Trace, gpu: Int64, launch_of: Int64, found: _Findin
         "recorded, and shows as idle",
         doubt=100 * lost >= ODD_FROM_PCT * len(plain),
     )
-    of_one = plain[~np.isin(trace.name_id[plain], trace.ids_where(_OF_SEVERAL.search))]
+    of_one = plain[~np.isin(trace.name_id[plain], trace.ids_where(_OF_SEVERAL.search, (Kind.CPU_WORK,)))]
     shared = int((n_launched[of_one] > 1).sum())
     found.count(
         "n_shared_launches",
@@ -233,6 +233,6 @@ def _examine_launches(trace: Trace, gpu: Int64, launch_of: Int64, found: _Findin
 
 def _calls(trace: Trace, name: re.Pattern[str]) -> npt.NDArray[np.bool_]:
     """Mask of the host's calls whose name matches."""
-    ids = trace.ids_where(name.match)
+    ids = trace.ids_where(name.match, (Kind.CPU_WORK,))
     mask: npt.NDArray[np.bool_] = (trace.kind == Kind.CPU_WORK) & np.isin(trace.name_id, ids)
     return mask

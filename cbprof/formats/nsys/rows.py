@@ -153,9 +153,8 @@ def range_rows(database: Database, names: Index[str], found: Findings) -> Iterat
     fresh = database.integers(RANGES, ("start", "end", "eventType", "globalTid", "textId"))
     name_id, kind = _named(database, fresh["textId"], names, "(unnamed)", Kind.CPU_ANNOTATION)
     if "text" in database.tables[RANGES]:
-        code, texts = database.texts(RANGES, "text")
-        own = np.append(names.codes(texts), np.int32(0))[code]
-        name_id = np.where(code >= 0, own, name_id).astype(np.int32)
+        own = database.texts(RANGES, "text", names)
+        name_id = np.where(own >= 0, own, name_id).astype(np.int32)
     if "eventType" in database.tables[RANGES]:
         is_range = np.isin(fresh["eventType"], (_PUSH_POP, _START_END))
     else:

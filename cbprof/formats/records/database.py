@@ -18,11 +18,13 @@ from urllib.parse import quote
 import numpy as np
 
 from cbprof.errors import DataError
+from cbprof.formats.columns import Index
 from cbprof.formats.records.rows import ABSENT
-from cbprof.trace import NONE, Int64
+from cbprof.trace import NONE, Int32, Int64
 
 _ROWS_A_FETCH = 1 << 16
 _IDS_A_QUERY = 500
+_SCANNED_FROM = 10_000  # ids: a table without a key is searched from end to end for every query
 
 # What reading may cost, in instructions of SQLite's virtual machine. A row takes about two a byte.
 _STEPS_A_BYTE = 16
@@ -76,24 +78,30 @@ class Database:
         missing = np.full(len(read), ABSENT, dtype=np.int64)
         return {name: read[:, present.index(name)] if name in present else missing for name in columns}
 
-    def texts(self, table: str, column: str) -> tuple[Int64, list[str]]:
-        """A column of text as an index into its distinct values, -1 where there is none; and those values."""
-        codes: dict[str, int] = {}
-        pieces = [np.empty(0, dtype=np.int64)]
+    def texts(self, table: str, column: str, names: Index[str]) -> Int32:
+        """A column of text as codes of ``names``, which takes its values; -1 where there is none."""
+        pieces = [np.empty(0, dtype=np.int32)]
         for rows in self._fetch(f"SELECT {_quoted(column)} FROM {_quoted(table)}"):
-            found = (codes.setdefault(text, len(codes)) if isinstance(text, str) else NONE for (text,) in rows)
-            pieces.append(np.fromiter(found, dtype=np.int64, count=len(rows)))
-        return np.concatenate(pieces), list(codes)
+            is_text = np.fromiter((isinstance(text, str) for (text,) in rows), dtype=bool, count=len(rows))
+            piece = np.full(len(rows), NONE, dtype=np.int32)
+            piece[is_text] = names.codes(text for (text,) in rows if isinstance(text, str))
+            pieces.append(piece)
+        return np.concatenate(pieces)
 
     def strings(self, ids: Sequence[int], table: str = "StringIds", value: str = "value") -> dict[int, str]:
         """What these ids of a table of texts stand for. Unknown ids are left out."""
         found: dict[int, str] = {}
         if not {"id", value} <= self.tables.get(table, frozenset()):
             return found
-        query = f"SELECT id, {_quoted(value)} FROM {_quoted(table)} WHERE id IN "
+        query = f"SELECT id, {_quoted(value)} FROM {_quoted(table)}"
+        if len(ids) > _SCANNED_FROM:
+            wanted = set(ids)
+            for rows in self._fetch(query):
+                found.update((key, text) for key, text in rows if key in wanted and isinstance(text, str))
+            return found
         for first in range(0, len(ids), _IDS_A_QUERY):
             some = ", ".join(str(int(each)) for each in ids[first : first + _IDS_A_QUERY])
-            for rows in self._fetch(f"{query}({some})"):
+            for rows in self._fetch(f"{query} WHERE id IN ({some})"):
                 found.update((key, text) for key, text in rows if isinstance(key, int) and isinstance(text, str))
         return found
 

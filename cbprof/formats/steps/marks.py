@@ -115,6 +115,9 @@ _KINDS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], Mark]], ...] = (
 )
 """The kinds of annotations, the best first."""
 
+_BEGINNINGS = re.compile(r"execute_|step\[|\[Executor\]|(?:prefill|decode|mixed)\[|ProfilerStep#")
+"""How their names begin, so that each of many other names is looked at once."""
+
 
 def with_steps(trace: Trace) -> Trace:
     """The same trace with the step of each span, as far as annotations tell, and the facts of the steps.
@@ -122,7 +125,8 @@ def with_steps(trace: Trace) -> Trace:
     A span of the host belongs to the step in whose annotation it starts, on the same thread; what ran on a device, to
     that of the call which launched it. ``meta.step_frames`` names the annotations of all kinds.
     """
-    marks = {index: mark for index, name in enumerate(trace.names) if (mark := read_mark(name))}
+    may_mark = trace.ids_where(_BEGINNINGS.match, (Kind.CPU_ANNOTATION,))
+    marks = {index: mark for index in may_mark if (mark := read_mark(trace.names[index]))}
     rows = np.flatnonzero((trace.kind == Kind.CPU_ANNOTATION) & np.isin(trace.name_id, list(marks)))
     if not len(rows):
         return trace

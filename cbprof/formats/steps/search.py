@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from cbprof.trace import NONE, Int32, Int64, Kind, Trace, take_or
+from cbprof.trace import CALL_KINDS, NONE, Int32, Int64, Kind, Trace, one_of, take_or
 
 LEAST_STEPS = 8
 LEAST_CONFIDENCE = 0.9
@@ -96,8 +96,8 @@ def _judge(trace: Trace, lane: int, cuts: Int64, launch_of: Int64) -> Iterator[_
     part = np.searchsorted(cuts, trace.start_ns[launch_of[kernels]], side="right")
     n_kernels = np.bincount(part, minlength=len(cuts) + 1)
 
-    ids = trace.ids_where(lambda name: "graphlaunch" in name.lower())
-    graphs = np.flatnonzero((trace.lane_id == lane) & np.isin(trace.name_id, ids))
+    ids = trace.ids_where(lambda name: "graphlaunch" in name.lower(), CALL_KINDS)
+    graphs = np.flatnonzero((trace.lane_id == lane) & one_of(trace.kind, CALL_KINDS) & np.isin(trace.name_id, ids))
     n_graphs = np.bincount(np.searchsorted(cuts, trace.start_ns[graphs], side="right"), minlength=len(cuts) + 1)
     usual = np.median(n_kernels[1:-1])
     alike = np.abs(n_kernels - usual) <= TOLERANCE * usual
