@@ -86,17 +86,17 @@ def test_the_first_view_shows_typical_steps_and_not_the_capture() -> None:
     length = np.full(101, 10_000)
     length[49:51] = 60_000  # a pause in the very middle
     start = np.concatenate(([0], np.cumsum(length)))[:-1]
-    steps = StepBounds(np.arange(101), start, start + 9_000)
+    steps = StepBounds(np.arange(101), start, start + 9_000, start + 4_500)
     a, b = first_view(steps, int(length.sum()))
     assert 40_000 < b - a < 42_000
     assert 0.35 < a / length.sum() < 0.65
 
-    few = StepBounds(np.arange(3), start[:3], start[:3] + 9_000)
+    few = StepBounds(np.arange(3), start[:3], start[:3] + 9_000, start[:3] + 4_500)
     assert first_view(few, 30_000) == (0, 30_000)
 
 
 def test_steps_that_begin_at_one_instant_still_give_a_view() -> None:
-    steps = StepBounds(np.arange(9), np.zeros(9, dtype=np.int64), np.full(9, 100))
+    steps = StepBounds(np.arange(9), np.zeros(9, dtype=np.int64), np.full(9, 100), np.full(9, 50))
     assert first_view(steps, 100) == (0, 0)
 
 

@@ -355,7 +355,7 @@ def bound_at(  # of 1000 ns
     gpu, causes = 1000 - idle, causes or {}
     rest = idle - sum(causes.values())
     times = np.zeros(dry, dtype=np.int64)
-    gaps = Gaps(times, times + 1, times, times, times.astype(np.int32), times + 1, times, times)
+    gaps = Gaps(times, times + 1, times, times, times.astype(np.int32), times > 0, times + 1, times, times)
     found = Findings(
         evidence_level="cupti",
         n_gpu_events=events,

@@ -25,7 +25,8 @@ class Gaps:
     """One row a gap, in the order of time: a maximal stretch of the window without GPU activity.
 
     ``ends_with``: index of the device span that ends it (K), -1 where the window ends first. ``launch``: index of the
-    host span that launched K (L), -1 if unknown. ``step``: the step of K. ``host_late_ns`` is the part before L,
+    host span that launched K (L), -1 if unknown. ``step``: the step of K; ``inside_step``: whether the device had begun
+    that step before the gap. ``host_late_ns`` is the part before L,
     ``in_launch_ns`` the part inside, ``queue_ns`` the part after; the three sum to the gap. Without L all of it counts
     as before. In the trace of a profiler, which records launches, a K without L was launched before the recording
     began, and the gap is all queue; where that is not certain, nobody knows how the gap lies, and the parts are -1.
@@ -36,6 +37,7 @@ class Gaps:
     ends_with: Int64
     launch: Int64
     step: Int32
+    inside_step: npt.NDArray[np.bool_]
     host_late_ns: Int64
     in_launch_ns: Int64
     queue_ns: Int64
@@ -111,6 +113,7 @@ def find_gaps(trace: Trace, states: States, host: HostTimeline, activity: Activi
         ends_with=ends_with,
         launch=launch,
         step=step,
+        inside_step=_begun(trace, states.device, activity, step, idle.start),
         host_late_ns=late,
         in_launch_ns=inside,
         queue_ns=queue,
@@ -134,6 +137,18 @@ def _launched_before(trace: Trace, host: HostTimeline, time: Int64, span: Int64)
     start, lane = take_or(trace.start_ns, span, 0), take_or(trace.lane_id, span, 0)
     before: npt.NDArray[np.bool_] = (time >= recorded_from) & (start < first[lane])
     return before
+
+
+def _begun(trace: Trace, device: int, activity: Activity, step: Int32, time: Int64) -> npt.NDArray[np.bool_]:
+    """Whether the device was active for each step before each instant; no step (-1) has begun."""
+    rows = np.flatnonzero(trace.mask(kinds=ACTIVITY_KINDS[activity], device=device) & (trace.step != NONE))
+    if not len(rows):
+        return np.zeros(len(step), dtype=bool)
+    order = np.argsort(trace.step[rows], kind="stable")  # the spans of a step stay in the order of time
+    steps, first = np.unique(trace.step[rows[order]], return_index=True)
+    at = np.minimum(np.searchsorted(steps, step), len(steps) - 1)
+    begun: npt.NDArray[np.bool_] = (steps[at] == step) & (trace.start_ns[rows[order[first[at]]]] < time)
+    return begun
 
 
 def _starting_at(trace: Trace, device: int, activity: Activity, time: Int64) -> Int64:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from cbprof.analysis.accounting.gaps import Gaps
-from cbprof.analysis.accounting.host import HostTimeline, driving_lanes
+from cbprof.analysis.accounting.host import HostTimeline, counted_on_host, driving_lanes
 from cbprof.analysis.accounting.intervals import Intervals, sum_by, union_by
 from cbprof.analysis.accounting.states import States
 from cbprof.analysis.accounting.window import Window
@@ -58,7 +58,7 @@ class StepTimes:
     """One row for each step that ran on a device, in the order of the steps. Times in nanoseconds; -1 is unknown.
 
     ``start_ns``, ``end_ns``: of its compute. ``launched_ns``: when the launch of its (first) compute was over.
-    ``period_ns``: until the next step's compute starts (the last one: until the run ends). ``cpu_work_ns``,
+    ``period_ns``: until the next step's compute starts (the last one: until its own work ends). ``cpu_work_ns``,
     ``wait_ns``: of the host for this step, exclusive of what is nested; ``cpu_exposed_ns`` is the work done while the
     device was idle. ``compute_ns``, ``h2d_ns``, ``d2h_ns``: of the device. ``gap_ns``: idle time that its compute
     ended. ``tokens``, ``requests``, ``context``, ``phase``: of its batch (see :class:`cbprof.trace.StepTable`).
@@ -114,7 +114,9 @@ def step_times(trace: Trace, run: States, gaps: Gaps, host: HostTimeline) -> Ste
     ended = _rows_of(step, gaps.step)
     in_time = np.argsort(start, kind="stable")
     period = np.empty(size, dtype=np.int64)
-    period[in_time] = np.diff(start[in_time], append=run.window.end_ns)
+    if size:
+        ends = work_ends_ns(trace, run.device, int(step[in_time[-1]]), run.window)
+        period[in_time] = np.diff(start[in_time], append=ends)
 
     def on_device(kind: Kind) -> Int64:
         spans = _spans_with_step(trace, run.device, kind)
@@ -151,6 +153,18 @@ def with_host_in(window: Window, steps: StepTimes, trace: Trace, run: States, ho
     here = Intervals(np.array([window.start_ns]), np.array([window.end_ns]))
     on_host = _on_host(trace, run, host.within(here), steps.step)
     return replace(steps, cpu_work_ns=on_host.work, cpu_exposed_ns=on_host.exposed, wait_ns=on_host.wait)
+
+
+def work_ends_ns(trace: Trace, device: int, step: int, window: Window) -> int:
+    """When the work of a step ends: the last of its spans on the device, or on the host, which may be reading results.
+
+    Only device spans tell where a profiler recorded the run: what the host did when the recording stopped belongs to no
+    step. Not after the window.
+    """
+    mine = trace.mask(device=device)
+    if not trace.is_profile:
+        mine |= counted_on_host(trace)
+    return min(int(trace.end_ns[mine & (trace.step == step)].max()), window.end_ns)
 
 
 class _HostTimes(NamedTuple):

@@ -140,29 +140,51 @@ def lane_order(trace: Trace) -> list[int]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StepBounds:
-    """The steps that have a span, ascending; ns from the start of the window of their first start and last end."""
+    """The steps that have a span, ascending; ns from the start of the window of their first start and last end.
+
+    ``middle``: of its compute, or of all of it where it has none. A picture names the steps whose middle it shows: one
+    batch ahead, the host is at work for the next step while a step computes.
+    """
 
     step: Int64
     start: Int64
     end: Int64
+    middle: Int64
+
+    def numbers_between(self, start: int, end: int) -> Int64:
+        """The numbers of the steps that a picture of [start, end) shows, in the order of time."""
+        shown = np.flatnonzero((self.middle >= start) & (self.middle < end))
+        return self.step[shown[np.argsort(self.middle[shown], kind="stable")]]
 
 
 def _step_bounds(trace: Trace, window: Window) -> StepBounds:
     if not (trace.step >= 0).any():
         nothing = np.zeros(0, dtype=np.int64)
-        return StepBounds(nothing, nothing, nothing)
+        return StepBounds(nothing, nothing, nothing, nothing)
     rows = slice(None) if (trace.step >= 0).all() else np.flatnonzero(trace.step >= 0)
     number, start, end = trace.step[rows], trace.start_ns[rows], trace.end_ns[rows]
     if int(number.max()) < 4 * len(number):  # numbers that count up need no sorting
         present, position = np.arange(int(number.max()) + 1), number.astype(np.int64)
     else:
         present, position = np.unique(number, return_inverse=True)
-    first = np.full(len(present), np.iinfo(np.int64).max)
-    last = np.full(len(present), np.iinfo(np.int64).min)
-    np.minimum.at(first, position, start)
-    np.maximum.at(last, position, end)
+    first, last = _bounds(position, start, end, len(present))
+    computing = trace.kind[rows] == Kind.GPU_COMPUTE
+    begin, finish = _bounds(position[computing], start[computing], end[computing], len(present))
     kept = last >= first
-    return StepBounds(present[kept].astype(np.int64), first[kept] - window.start_ns, last[kept] - window.start_ns)
+    first, last = first[kept] - window.start_ns, last[kept] - window.start_ns
+    begin, finish = begin[kept] - window.start_ns, finish[kept] - window.start_ns
+    computes = np.isin(present, number[computing])[kept]
+    middle = (np.where(computes, begin, first) + np.where(computes, finish, last)) // 2
+    return StepBounds(present[kept].astype(np.int64), first, last, middle)
+
+
+def _bounds(group: Int64, start: Int64, end: Int64, size: int) -> tuple[Int64, Int64]:
+    """The first start and the last end of each group 0..size-1; the end is before the start where it has none."""
+    first = np.full(size, np.iinfo(np.int64).max)
+    last = np.full(size, np.iinfo(np.int64).min)
+    np.minimum.at(first, group, start)
+    np.maximum.at(last, group, end)
+    return first, last
 
 
 def first_view(steps: StepBounds, length_ns: int) -> tuple[int, int]:

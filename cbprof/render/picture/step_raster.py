@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from cbprof.analysis.accounting.intervals import Intervals, overlaps
 from cbprof.analysis.accounting.states import States
+from cbprof.analysis.accounting.steps import work_ends_ns
 from cbprof.analysis.accounting.window import Window
 from cbprof.render.picture.coverage import bin_edges
 from cbprof.trace import NONE, Int64, Kind, Trace
@@ -43,14 +44,14 @@ class StepRaster:
 def step_raster(trace: Trace, states: States, columns: int, bins: int, length_ns: int) -> StepRaster:
     """Every step of the device, in at most ``columns`` columns of equally many steps, in the order of time.
 
-    A step lasts until the next compute starts, the last one until the window ends. ``length_ns``: the height of the
+    A step lasts until the next compute starts, the last one until its own work ends. ``length_ns``: the height of the
     raster, such as :func:`usual_length`. A trace without steps gives no columns.
     """
     step, start = _compute_starts(trace, states.device, states.window)
     if not len(step):
         nothing = np.zeros(0, dtype=np.int64)
         return StepRaster(nothing, nothing, length_ns, 0, np.zeros((len(states.parts), 0, bins)))
-    end = np.append(start[1:], states.window.end_ns)
+    end = np.append(start[1:], work_ends_ns(trace, states.device, int(step[-1]), states.window))
     groups = bin_edges(0, len(step), min(columns, len(step)))
     offsets = bin_edges(0, length_ns, bins)
     column = np.repeat(np.arange(len(groups) - 1), np.diff(groups))
@@ -67,9 +68,11 @@ def step_raster(trace: Trace, states: States, columns: int, bins: int, length_ns
 
 def usual_length(trace: Trace, states: States) -> int:
     """A height that all but the longest one percent of the steps fit into, in ns; 0 where there are no steps."""
-    _, start = _compute_starts(trace, states.device, states.window)
-    period = np.diff(start, append=states.window.end_ns)
-    return max(1, int(np.percentile(period, 99) * 1.04)) if len(start) else 0
+    step, start = _compute_starts(trace, states.device, states.window)
+    if not len(step):
+        return 0
+    period = np.diff(start, append=work_ends_ns(trace, states.device, int(step[-1]), states.window))
+    return max(1, int(np.percentile(period, 99) * 1.04))
 
 
 def _covered(piece: Intervals, start: Int64, end: Int64, column: Int64, offsets: Int64) -> Int64:

@@ -165,7 +165,7 @@ def _steps(page: Page, scenes: Sequence[Scene]) -> None:
 
 def _steps_title(each: Scene, start: int, end: int, *, alone: bool) -> str:
     mode = "" if alone or not each.trace.mode else f"{plain(each.trace.mode)}: "
-    within = each.steps.step[(each.steps.start >= start) & (each.steps.start < end)]
+    within = each.steps.numbers_between(start, end)
     if (start, end) == (0, each.window.length_ns):
         return f"{mode}the whole run at true scale"
     shown = f"steps {int(within[0]):,} to {int(within[-1]):,}" if len(within) else duration(end - start)

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from cbprof.analysis.accounting.cause_tree import Causes
+from cbprof.analysis.accounting.gaps import Gaps
 from cbprof.analysis.device import DeviceSummary
 from cbprof.analysis.summary import Summary
 from cbprof.numbers import UNKNOWN, count, duration, percent, rate, ratio
@@ -87,8 +88,14 @@ def _longest_gap(device: DeviceSummary) -> str:
     if not len(device.gaps):
         return "none"
     (row,) = device.gaps.longest(1).tolist()
-    step = int(device.gaps.step[row])
-    return duration(device.gaps.longest_ns) + (f", before step {step}" if step >= 0 else "")
+    place = place_of(device.gaps, row)
+    return duration(device.gaps.longest_ns) + (f", {place}" if place else "")
+
+
+def place_of(gaps: Gaps, row: int) -> str:
+    """Where a gap lies among the steps: ``before step 7``, ``inside step 7``; nothing where it ends with no step."""
+    step = int(gaps.step[row])
+    return f"{'inside' if gaps.inside_step[row] else 'before'} step {step}" if step >= 0 else ""
 
 
 def _per_device(summary: Summary) -> Table:

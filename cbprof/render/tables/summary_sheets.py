@@ -20,7 +20,7 @@ from cbprof.numbers import UNKNOWN, count, duration, percent, rate, ratio, signe
 from cbprof.render.evidence import step_source_in_short
 from cbprof.render.panel import HEADER, LABEL, framed, plain
 from cbprof.render.sheet import Sheet
-from cbprof.render.tables.summary import causes_in_words, summary_table
+from cbprof.render.tables.summary import causes_in_words, place_of, summary_table
 from cbprof.trace import NONE
 
 NOT_ENOUGH_RECORDED = "unknown, for too little of the host was recorded"
@@ -129,13 +129,13 @@ def gap_lengths(device: DeviceSummary) -> Sheet:
     """Percentiles of the gaps, and the longest of them with the step that ended each."""
     rows = [(f"p{p}", duration(device.gaps.percentile_ns(p)), "", "") for p in (50, 90, 99) if len(device.gaps)]
     for row in device.gaps.longest(LONGEST_GAPS).tolist():
-        step = int(device.gaps.step[row])
         most = max(device.blame.of_gap(row), key=lambda part: part.ns)
         at = int(device.gaps.start[row]) - device.window.start_ns
         last = "the last" if device.gaps.ends_with[row] == NONE else "-"
-        before = f"before step {step}" if step >= 0 else last
-        rows.append((before, duration(int(device.gaps.length_ns[row])), duration(at), most.in_words))
-    return Sheet(("gap", "length", "begins at", "mostly"), rows, f"{len(device.gaps):,} gaps")
+        rows.append(
+            (place_of(device.gaps, row) or last, duration(int(device.gaps.length_ns[row])), duration(at), most.in_words)
+        )
+    return Sheet(("gap", "length", "begins at", "largest part"), rows, f"{len(device.gaps):,} gaps")
 
 
 def segments(found: Segments, title: str, *, as_time: bool = False, origin_ns: int = 0) -> Sheet:

@@ -63,7 +63,7 @@ def _picture(each: Scene, scenes: Sequence[Scene], rows: int) -> list[Renderable
     start, end = each.first_view
     if 0 < end - start < each.window.length_ns:
         end = start + max(_view_length(other) for other in scenes)
-        numbers = each.steps.step[(each.steps.start >= start) & (each.steps.start < end)]
+        numbers = each.steps.numbers_between(start, end)
         named = f"steps {int(numbers[0]):,} to {int(numbers[-1]):,}" if len(numbers) else "some of it"
         parts.append(Text.assemble((named, HEADER), (f"  {duration(end - start)}", LABEL)))
         parts += [StepsView(each, each.most_idle, start, end), TimeAxis(start, end)]

@@ -57,6 +57,8 @@ export class Run {
     run.devices = await Promise.all(json.devices.map((device, index) => Device.from(run, index, device, states)));
     run.stepOrder = [...run.steps.step.keys()].sort((a, b) => run.steps.start[a] - run.steps.start[b]);
     run.stepStarts = new Float64Array(run.stepOrder.map((position) => run.steps.start[position]));
+    run.byMiddle = [...run.steps.step.keys()].sort((a, b) => run.steps.middle[a] - run.steps.middle[b]);
+    run.stepMiddles = new Float64Array(run.byMiddle.map((position) => run.steps.middle[position]));
     run.flows = run.#flows();
     return run;
   }
@@ -105,11 +107,11 @@ export class Run {
     return position >= 0 && this.steps.step[position] === step ? position : -1;
   }
 
-  /** Numbers of the steps that begin within [start, end], in the order in which they begin. */
+  /** Numbers of the steps whose middle, that of their compute, lies within [start, end], in the order of time. */
   stepsBetween(start, end) {
-    const first = lastAtOrBefore(this.stepStarts, start - 1) + 1;
-    const last = lastAtOrBefore(this.stepStarts, end) + 1;
-    return this.stepOrder.slice(first, last).map((position) => this.steps.step[position]);
+    const first = lastAtOrBefore(this.stepMiddles, start - 1) + 1;
+    const last = lastAtOrBefore(this.stepMiddles, end) + 1;
+    return this.byMiddle.slice(first, last).map((position) => this.steps.step[position]);
   }
 
   /** Names for a span, the most telling first. The isolates keep a right-to-left name from reordering the step. */

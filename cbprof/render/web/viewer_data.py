@@ -151,7 +151,7 @@ def _steps_within(scene: Scene, where: Stretches) -> StepBounds:
     steps, origin = scene.steps, scene.window.start_ns
     stretch = np.searchsorted(where.start, steps.start + origin, side="right") - 1
     kept = (stretch >= 0) & (steps.end + origin <= where.end[np.maximum(stretch, 0)])
-    return StepBounds(steps.step[kept], steps.start[kept], steps.end[kept])
+    return StepBounds(steps.step[kept], steps.start[kept], steps.end[kept], steps.middle[kept])
 
 
 def _packed_steps(trace: Trace, steps: StepBounds) -> dict[str, PackedColumn]:
@@ -169,6 +169,7 @@ def _packed_steps(trace: Trace, steps: StepBounds) -> dict[str, PackedColumn]:
         "step": pack(steps.step, delta=True),
         "start": pack(steps.start, delta=True),
         "end": pack(steps.end, delta=True),
+        "middle": pack(steps.middle, delta=True),
         "tokens": fact(trace.steps.tokens),
         "requests": fact(trace.steps.requests),
         "context": fact(trace.steps.context),
