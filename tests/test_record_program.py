@@ -232,7 +232,8 @@ ASKED = Settings("/t.json", "/f")
             ASKED,
             [
                 "transformers 6 has no x",
-                "process 8 forked 2 times: only the parent is recorded",
+                "process 8 forked 2 times: only the parent is recorded; start others anew (spawn, or a command), or "
+                "give each a cbprof.Tracer of its own",
                 "wrote t.json t.2.json",
                 "see it: cbprof report t.json, or cbprof plot t.json",
             ],

@@ -47,6 +47,7 @@ def record(
     """
     from cbprof.cli.live import live_line
     from cbprof.record.program.launch import exit_like, launch
+    from cbprof.record.program.merge import with_merged_files
     from cbprof.record.program.outcome import outcome_lines
     from cbprof.record.program.settings import Settings
 
@@ -63,6 +64,6 @@ def record(
     )
     with live_line(quiet=quiet) as line:
         ended = launch(command, settings, line.processes)
-    for words in outcome_lines(ended, settings):
+    for words in outcome_lines(with_merged_files(ended), settings):
         typer.echo(f"cbprof: {words}", err=True)
     raise typer.Exit(exit_like(ended))

@@ -15,6 +15,7 @@ from cbprof.cli.options import Format, parse_steps, refuse_with, refuse_without
 from cbprof.cli.reading import NoCache, read
 from cbprof.cli.writing import check_output, show, show_json
 from cbprof.errors import UsageError
+from cbprof.formats.processes import recording_in
 
 
 class Activity(StrEnum):
@@ -109,7 +110,7 @@ def report(
         refuse_without(context, "--json", "gaps")
     which = _Which(steps=parse_steps(steps), skip=skip, window=window, activity=activity.value if activity else None)
     trace = traces[0]
-    if len(traces) > 1 or isdir(trace):
+    if len(traces) > 1 or (isdir(trace) and recording_in(trace) is None):
         refuse_with(context, "several traces", "full", "csv", "layout", "gaps")
         show_ranks(load_ranks(*traces, cached=not no_cache, **which), json=json)
         return

@@ -20,6 +20,7 @@ from cbprof.formats.cache import through_cache
 from cbprof.formats.chrome import read as chrome_read
 from cbprof.formats.chrome import syntax as chrome_syntax
 from cbprof.formats.nsys import read as nsys
+from cbprof.formats.processes import merged, recording_in
 from cbprof.formats.rocm import rocpd
 from cbprof.formats.steps.marks import with_steps
 from cbprof.formats.steps.search import with_searched_steps
@@ -107,7 +108,8 @@ SUFFIXES = tuple(sorted({suffix for importer in IMPORTERS for suffix in importer
 
 
 def load(path: str | Path, *, alone: bool = False, cached: bool = True, progress: Progress | None = None) -> Trace:
-    """Read a trace file of any format in :data:`IMPORTERS`.
+    """Read a trace file of any format in :data:`IMPORTERS`, or a folder that holds the files of the processes of one
+    recording, and nothing else, as one trace.
 
     Gzip or not, whole, cut, or still being written (``.part``). Raises :class:`DataError`, in one line, where it is
     missing, unreadable, or not a trace that can be read. ``alone``: no second process helps with a large file; for
@@ -117,6 +119,8 @@ def load(path: str | Path, *, alone: bool = False, cached: bool = True, progress
     path = Path(path)
     if _is_pipe(path):
         raise DataError(f"{path}: is a pipe, and a trace is read more than once; write it to a file first")
+    if (recording := recording_in(path)) is not None:
+        return merged([_load(part, ReadOptions(alone, progress)) for part in recording.parts])
     read = partial(_load, path, ReadOptions(alone, progress))
     return through_cache(path, read) if cached else read()
 

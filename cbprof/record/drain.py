@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import count
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -63,9 +63,9 @@ BREATH_S = 20e-6
 
 
 class HostSpan:
-    """A span of the host, in nanoseconds of its clock."""
+    """A span of the host, in nanoseconds of its clock. ``facts``: what else is known of it, if it has been set."""
 
-    __slots__ = ("end_ns", "kind", "name", "slot", "start_ns", "step")
+    __slots__ = ("end_ns", "facts", "kind", "name", "slot", "start_ns", "step")
 
     kind: Kind
     name: str
@@ -73,6 +73,7 @@ class HostSpan:
     slot: int
     start_ns: int
     end_ns: int
+    facts: Mapping[str, Any]
 
 
 class LaunchSpan(HostSpan):
@@ -212,6 +213,7 @@ class Drain:
             step=span.step,
             slot=span.slot,
             link=link,
+            extra=getattr(span, "facts", None),
         )
         self.spans += 1
         self._breathe()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from contextvars import ContextVar, Token
 from typing import Any, Protocol
@@ -22,10 +22,15 @@ Mark = Callable[[str], AbstractContextManager[object]]
 
 
 class OpenSpan(Protocol):
-    """What ``with tracer.cpu(...) as span`` gives: ``step`` and ``slot`` can be set until the block ends."""
+    """What ``with tracer.cpu(...) as span`` gives: ``step``, ``slot`` and ``facts`` can be set until the block ends."""
 
     step: int
     slot: int
+    facts: Mapping[str, Any]
+
+    def hold(self) -> None:
+        """The device work goes on behind the block: :meth:`finish` ends it, and the span is recorded then. A phase of
+        the host ends with its block in any case."""
 
     def finish(self) -> None:
         """The device work of the block ends here, though the block goes on. Nothing happens in a phase of the host."""
@@ -34,10 +39,14 @@ class OpenSpan(Protocol):
 class _Off:
     """Stands for every span while the tracer is off."""
 
-    __slots__ = ("slot", "step")
+    __slots__ = ("facts", "slot", "step")
 
     step: int
     slot: int
+    facts: Mapping[str, Any]
+
+    def hold(self) -> None:
+        pass
 
     def finish(self) -> None:
         pass
@@ -63,6 +72,9 @@ class Span(HostSpan):
         self.name = name
         self.step = step
         self.slot = slot
+
+    def hold(self) -> None:
+        pass
 
     def finish(self) -> None:
         pass
@@ -122,22 +134,27 @@ class DeviceSpan(LaunchSpan):
     Where the host plays the device, it counts as waiting for it.
     """
 
-    __slots__ = ("_finished", "_place", "_recorder")
+    __slots__ = ("_finished", "_held", "_left", "_place", "_recorder")
 
     def __init__(self, recorder: Recorder, place: DeviceLane, name: str, step: int, slot: int, stream: Any) -> None:
         self._recorder = recorder
         self._place = place
-        self._finished = False
+        self._finished = self._held = self._left = False
         self.kind = WAIT if place.device.blocks else WORK
         self.name = name
         self.step = step
         self.slot = slot
         self.stream = stream
 
+    def hold(self) -> None:
+        self._held = not self._place.device.blocks  # a host that plays the device is done when it leaves
+
     def finish(self) -> None:
         if not self._finished:
             self.handle = self._place.device.clock.end(self.stream, self.handle)
             self._finished = True
+            if self._left:
+                self._recorder.note_launch(self, self._place)
 
     def __enter__(self) -> OpenSpan:
         self.start_ns = self._recorder.now()
@@ -145,12 +162,14 @@ class DeviceSpan(LaunchSpan):
         return self
 
     def __exit__(self, error: type[BaseException] | None, *details: object) -> None:
-        if error is None:
+        if error is not None and not self._finished:
+            self.handle, self._finished = None, True  # nobody knows how much of the work was queued
+        elif not self._held:
             self.finish()
-        elif not self._finished:
-            self.handle = None  # nobody knows how much of the work was queued
         self.end_ns = self._recorder.now()
-        self._recorder.note_launch(self, self._place)
+        self._left = True
+        if self._finished:
+            self._recorder.note_launch(self, self._place)
 
 
 class MarkedSpan:

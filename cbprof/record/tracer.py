@@ -293,6 +293,12 @@ class HostTracer(Tracer):
         global _host  # noqa: PLW0603 - one for the process, as cbprof record is
         _host = self
 
+    def leave(self) -> None:
+        """In a process forked off: tracers that are made here are nobody's guests."""
+        global _host  # noqa: PLW0603 - as above
+        _host = None
+        _guests.clear()
+
     def step_begins(self, number: int) -> None:
         """A guest begins its step ``number``; called before its span is taken."""
 

@@ -67,6 +67,12 @@ def cuda_is_there() -> bool:
     return torch is not None and bool(torch.cuda.is_available())
 
 
+def cuda_is_up() -> bool:
+    """Whether the program has made its CUDA context. Loads nothing."""
+    is_initialized = getattr(sys.modules.get("torch.cuda"), "is_initialized", None)  # torch may be half imported
+    return is_initialized is not None and bool(is_initialized())
+
+
 def _has_cuda() -> bool:
     import torch
 

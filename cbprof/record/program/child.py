@@ -10,6 +10,7 @@ import atexit
 import os
 import signal
 import sys
+from collections.abc import Callable
 from queue import SimpleQueue
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 
 CONTINUOUS_BATCHING = "transformers.generation.continuous_batching.continuous_api"
 
+VLLM = "vllm.version"
+"""A module of vLLM's that every process of it imports early, before those that are wrapped."""
+
 
 class Child:
     """A recorded process. ``signals`` counts the SIGUSR2 that came before there was a session to toggle."""
@@ -30,6 +34,7 @@ class Child:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._session: Session | None = None
+        self._parents: Session | None = None
         self._asleep_for_good = False
         self._early: SimpleQueue[None] = SimpleQueue()
         self._forks = 0
@@ -46,6 +51,7 @@ class Child:
                 "torch.cuda": self._torch_is_there,
                 CONTINUOUS_BATCHING: self._transformers_is_there,
                 "cbprof.record.tracer": self._tracer_is_there,
+                VLLM: self._vllm_is_there,
             }
         ).install()
 
@@ -59,6 +65,20 @@ class Child:
 
     def _tracer_is_there(self, module: ModuleType) -> None:
         self._wake()
+
+    def _vllm_is_there(self, module: ModuleType) -> None:
+        if session := self._wake():
+            session.watch_vllm(self._engine_begins)
+
+    def _engine_begins(self) -> None:
+        """vLLM makes an engine or a worker in this process. In one that was forked off, a recording begins with it."""
+        parents, self._parents = self._parents, None
+        if parents is not None:
+            self._asleep_for_good = False
+            session = self._wake()
+            if session is not None:
+                session.go_on_from(parents)
+            _at_exit_of_a_fork(self._end)
 
     def _wake(self) -> Session | None:
         """The session, begun when it is first needed. None in a forked process, or while the session is being made."""
@@ -84,17 +104,27 @@ class Child:
         self._forks += 1
 
     def _forget(self) -> None:
-        """In a process forked off: it is not recorded, and says nothing."""
+        """In a process forked off: it is not recorded, and says nothing, unless it turns out to be one of vLLM's."""
         atexit.unregister(self._end)
         signal.signal(signal.SIGUSR2, signal.SIG_DFL)
         if self._session is not None:
             self._session.forget()
+            self._parents = self._session
         self._asleep_for_good, self._session = True, None
+        self._forks = 0
+        self._status = Status(pid=os.getpid(), python=sys.executable, forked_from=self._status.pid)
 
     def _end(self) -> None:
         raised = getattr(sys, "last_value", None) is not None  # the interpreter has shown an error that nobody caught
         status = self._session.end(complete=not raised) if self._session is not None else self._status
         status._replace(forks=self._forks).write(self._settings.folder)
+
+
+def _at_exit_of_a_fork(end: Callable[[], None]) -> None:
+    """A process that multiprocessing has forked ends without atexit, but not without its own finalizers."""
+    from multiprocessing.util import Finalize
+
+    Finalize(None, end, exitpriority=0)
 
 
 def begin() -> None:

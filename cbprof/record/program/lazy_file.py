@@ -11,6 +11,7 @@ from typing import Any
 
 from cbprof.engine.placement import Placement
 from cbprof.formats import TraceWriter
+from cbprof.formats.processes import PROCESS, numbered, part_of
 from cbprof.meta import NOTHING_SAID, Meta
 from cbprof.record.program.settings import Settings
 from cbprof.record.program.status import claim
@@ -22,13 +23,20 @@ class LazyFile:
 
     The first of a run is the file asked for, ``NAME.json``, whichever process it comes from; then ``NAME.2.json``. Each
     of several ranks has a ``NAME`` of its own. ``meta`` begins it; ``begins`` is called when there is a file.
+    ``part_facts``: what the file says at its beginning if this process records a part of what several do, with the
+    process under :data:`PROCESS`; it is to be merged with those of the others.
     """
 
     def __init__(
-        self, settings: Settings, begins: Callable[[], None] = lambda: None, meta: Meta = NOTHING_SAID
+        self,
+        settings: Settings,
+        begins: Callable[[], None] = lambda: None,
+        meta: Meta = NOTHING_SAID,
+        part_facts: Callable[[], Mapping[str, Any]] = dict,
     ) -> None:
         self._settings = settings
         self._meta = meta
+        self._part_facts = part_facts
         self._begins = begins
         self._writer: TraceWriter | None = None
         self._name: Path | None = None
@@ -44,7 +52,9 @@ class LazyFile:
     @property
     def name(self) -> Path:
         """What the file is called, or would be if it had a span. Nobody else's from now on."""
-        if self._name is None:
+        if self._name is None and (process := self._part_facts().get(PROCESS)):
+            self._name = numbered(part_of(Path(self._settings.out), process["pid"]), process["recording"])
+        elif self._name is None:
             path = self._placement.path(Path(self._settings.out))
             self._name = numbered(path, claim(self._settings.folder, path.name))
         return self._name
@@ -97,15 +107,10 @@ class LazyFile:
 
     def _file(self) -> TraceWriter:
         if self._writer is None:
-            self._writer = TraceWriter(self.name, self._meta.changed(**self._placement.facts))
+            said = self._meta.changed(**self._placement.facts)
+            if facts := self._part_facts():
+                said = Meta.parse(self._meta.to_json() | dict(facts))
+            self._writer = TraceWriter(self.name, said)
             self.path, self.began_s = self.name, time.monotonic()
             self._begins()
         return self._writer
-
-
-def numbered(path: Path, number: int) -> Path:
-    """``trace.json.gz`` is the first, ``trace.2.json.gz`` the second."""
-    if number == 1:
-        return path
-    suffix = "".join(path.suffixes[-2:]) if path.suffix == ".gz" else path.suffix
-    return path.with_name(f"{path.name.removesuffix(suffix)}.{number}{suffix}")

@@ -25,9 +25,15 @@ def _how_it_ended(ended: Ended) -> Iterator[str]:
 def _notes(ended: Ended) -> Iterator[str]:
     for process in ended.processes:
         yield from process.notes
-        if process.forks:
+        silent = process.forks - sum(1 for other in ended.processes if other.forked_from == process.pid)
+        if silent > 0:
             times = "once" if process.forks == 1 else f"{process.forks} times"
-            yield f"process {process.pid} forked {times}: only the parent is recorded"
+            yield (
+                f"process {process.pid} forked {times}: only the parent is recorded; start others anew (spawn, or a "
+                "command), or give each a cbprof.Tracer of its own"
+                if silent == process.forks
+                else f"process {process.pid} forked {times}: {silent} of these processes recorded nothing"
+            )
 
 
 def _what_there_is(ended: Ended, settings: Settings) -> Iterator[str]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cbprof.record.clocks.choice import cuda_is_up
 from cbprof.record.cupti import cupti_path
 
 if TYPE_CHECKING:
@@ -48,12 +48,6 @@ class Profiler:
         path = cupti_path(trace)
         stopped.export_chrome_trace(str(path))
         self.files.append(str(path))
-
-
-def cuda_is_up() -> bool:
-    """Whether the program has made its CUDA context."""
-    is_initialized = getattr(sys.modules.get("torch.cuda"), "is_initialized", None)  # torch may be half imported
-    return is_initialized is not None and bool(is_initialized())
 
 
 def _device_in_use() -> int | None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import atexit
+import os
+import sys
 import threading
 import time
 import warnings
@@ -15,11 +17,15 @@ from typing import Any, Literal, NamedTuple
 
 from cbprof.engine.placement import Placement
 from cbprof.errors import CbprofError
+from cbprof.formats.processes import PROCESS
 from cbprof.meta import Meta
-from cbprof.record.clocks.choice import cuda_or_host_clock
+from cbprof.record.clocks.choice import cuda_is_up, cuda_or_host_clock
 from cbprof.record.engines.transformers.attach import Instrumented
+from cbprof.record.engines.vllm.attach import VllmHooks
+from cbprof.record.engines.vllm.points import MODULES as VLLM_MODULES
+from cbprof.record.program.import_hook import AfterImport
 from cbprof.record.program.lazy_file import LazyFile
-from cbprof.record.program.profiler import Profiler, cuda_is_up
+from cbprof.record.program.profiler import Profiler
 from cbprof.record.program.settings import Settings
 from cbprof.record.program.status import Status
 from cbprof.record.tracer import HostTracer, Tracer
@@ -45,9 +51,13 @@ class Session:
         self._tracer = _SessionTracer(self)
         self._profiler = Profiler() if settings.cupti else None
         self._instrumented: Instrumented | None = None
+        self._vllm: VllmHooks | None = None
+        self._cuda: Wrappings | None = None
         self._orders: SimpleQueue[_Order] = SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="cbprof session", daemon=True)
         self._steps_begun = 0
+        self._recordings = 0
+        self._origin_ns = 0
         self._stopped = False
         self._complete = True
 
@@ -61,7 +71,11 @@ class Session:
     def watch_cuda(self, module: ModuleType) -> None:
         """torch.cuda has been imported."""
         self._status = self._status._replace(torch=True)
-        wrap_cuda(module, self._tracer, lambda: self._instrumented is not None and self._instrumented.under_way_here())
+        self._cuda = wrap_cuda(module, self._tracer, self._engine_is_under_way_here)
+
+    def _engine_is_under_way_here(self) -> bool:
+        engines = (self._instrumented, self._vllm)
+        return any(engine is not None and engine.under_way_here() for engine in engines)
 
     def watch_transformers(self) -> None:
         """The continuous batching of transformers has been imported."""
@@ -70,6 +84,26 @@ class Session:
             self._instrumented = Instrumented(self._tracer, self.step_begins)
         for warning in caught:
             self._note(str(warning.message))
+
+    def watch_vllm(self, begins: Callable[[], None]) -> None:
+        """vLLM is being imported: wrap each of its modules when it is there. ``begins`` is called when an engine is."""
+        self._vllm = VllmHooks(self._tracer, begins, self.engine_ends, self.step_begins, self._note)
+        AfterImport(dict.fromkeys(VLLM_MODULES, self._vllm.instrument)).install()
+
+    def go_on_from(self, parents: Session) -> None:
+        """In a process forked off from the one of ``parents``: what is wrapped stays so, and is recorded here."""
+        self._vllm, self._instrumented = parents._vllm, parents._instrumented
+        if self._vllm is not None:
+            self._vllm.feeds(self._tracer, self.engine_ends, self.step_begins, self._note)
+        if parents._cuda is not None:
+            parents._cuda.undo()
+            self.watch_cuda(sys.modules["torch.cuda"])
+
+    def engine_ends(self, complete: bool) -> None:
+        """A process that is there for its engine alone shuts down, and may be killed: finish the file now."""
+        self._complete = complete
+        self._stopped = True
+        self._order("stop")
 
     def step_begins(self, number: int) -> None:
         """On an engine's thread, before the first span of a step: a window begins and ends exactly here."""
@@ -100,6 +134,7 @@ class Session:
     def forget(self) -> None:
         """In a process forked off, which has no thread to carry anything out: no steps are waited for any more."""
         self._stopped = True
+        self._tracer.leave()
 
     def _order(self, what: Literal["start", "stop", "end"]) -> None:
         order = _Order(what, threading.Event())
@@ -142,7 +177,11 @@ class Session:
             self._profiler.start_where_cuda_is_up()
         if self._instrumented is not None and not self._tracer.on:
             self._instrumented.forget_batches()
+        begins = not self._tracer.on
         self._tracer.start()
+        if begins and (recorder := self._tracer.recorder) is not None:
+            self._recordings += 1
+            self._origin_ns = recorder.origin_ns
         atexit.unregister(self._tracer.close)  # it is closed here, or at the end of the process by `end`
 
     def _stop(self, *, complete: bool) -> None:
@@ -177,7 +216,24 @@ class Session:
             meta |= guest.meta
         if self._instrumented is not None and self._instrumented.saw_batches:
             meta |= self._instrumented.describe()
-        return meta
+        return meta | self.part_facts() | ({PROCESS: {**self._process_facts(), "ended": True}} if self._vllm else {})
+
+    def part_facts(self) -> dict[str, Any]:
+        """What the file of one of several processes says at its beginning; empty where the program has but one."""
+        if self._vllm is None:
+            return {}
+        return (self._vllm.describe() if self._vllm.role else {}) | {PROCESS: self._process_facts()}
+
+    def _process_facts(self) -> dict[str, Any]:
+        assert self._vllm is not None
+        return {
+            "pid": os.getpid(),
+            "role": self._vllm.role,
+            "replica": self._vllm.replica,
+            "origin_ns": self._origin_ns,
+            "recording": self._recordings,
+            "run": os.path.basename(self._settings.folder),
+        }
 
     def _time_is_up(self) -> bool:
         began_s = self._tracer.file.began_s if self._tracer.on else None
@@ -237,7 +293,9 @@ class _SessionTracer(HostTracer):
 
     def _open(self, placement: Placement) -> SpanSink:
         self.meta = {"base_time_ns": self.meta["base_time_ns"]}  # what the last recording was of, this one need not be
-        self.file = LazyFile(self._session._settings, self._session.file_begins, Meta.parse(self.meta))
+        self.file = LazyFile(
+            self._session._settings, self._session.file_begins, Meta.parse(self.meta), self._session.part_facts
+        )
         return self.file
 
 

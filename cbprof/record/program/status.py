@@ -16,6 +16,7 @@ class Status(NamedTuple):
 
     ``engine``: whose loop was recorded, if any was. ``steps``: begun so far, recorded or not. ``tokens`` and ``cells``
     (see :class:`~cbprof.record.live.Activity`): of the recording under way. ``notes``: what its user should know.
+    ``forked_from``: the process that it was forked off from, if it is a fork that is recorded.
     """
 
     pid: int
@@ -35,6 +36,7 @@ class Status(NamedTuple):
     part: str = ""
     cupti: tuple[str, ...] = ()
     forks: int = 0
+    forked_from: int = 0
     notes: tuple[str, ...] = ()
     at_s: float = 0.0
 

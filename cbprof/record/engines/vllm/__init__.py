@@ -1,0 +1,1 @@
+"""vLLM, recorded in each of its processes."""

@@ -1,0 +1,340 @@
+"""vLLM recorded from outside, on a stand-in: the same tokens, every phase on its batch, one trace of all processes."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import re
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Generator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+from vllm_stand_in import STAND_IN, TOKENS, hooked, importable, renamed, serve
+
+from cbprof.analysis.summary import summarize
+from cbprof.cli.main import app
+from cbprof.formats import load, save
+from cbprof.formats.processes import merged, recording_in
+from cbprof.record.clocks.base import BlockingClock
+from cbprof.record.engines.vllm import attach, batches
+from cbprof.record.engines.vllm import core as core_module
+from cbprof.record.engines.vllm import loop as loop_module
+from cbprof.record.engines.vllm import runner as runner_module
+from cbprof.record.engines.vllm.points import POINTS
+from cbprof.record.tracer import Tracer
+from cbprof.trace import NONE, Kind, RequestEvent, Trace, TraceBuilder
+
+STEPS = 10
+"""Of both calls together, in sync."""
+
+EACH_STEP = ("iteration", "schedule", "prepare", "inputs", "compute", "sample", "wait", "update")
+
+
+def steps_of(trace: Trace, name: str, *, device: bool = False) -> list[int]:
+    """The steps of the spans of a name, each once, in the order of their starts."""
+    if name not in trace.names:
+        return []
+    mask = (trace.name_id == trace.names.index(name)) & (trace.on_device == device) & (trace.step != NONE)
+    return list(dict.fromkeys(int(step) for step in trace.step[mask]))
+
+
+def starts(trace: Trace) -> dict[tuple[str, int], int]:
+    """When the host was first at a phase of a step."""
+    found: dict[tuple[str, int], int] = {}
+    for row in range(len(trace)):
+        if not trace.on_device[row]:
+            found.setdefault((trace.name_of(row), int(trace.step[row])), int(trace.start_ns[row]))
+    return found
+
+
+@pytest.mark.parametrize("runner", [1, 2])
+@pytest.mark.parametrize("ahead", [False, True])
+def test_every_phase_is_recorded_on_its_batch(runner: int, ahead: bool) -> None:
+    sink, notes = TraceBuilder(), list[str]()
+    tracer = Tracer(sink, device=BlockingClock())
+    with importable(STAND_IN), hooked(tracer, notes) as hooks:
+        with tracer:
+            assert serve(method="", runner=runner, ahead=ahead) == TOKENS
+        said = hooks.describe()
+    trace = sink.build()
+    assert notes == []
+    assert (said["mode"], said["model"], said["dtype"]) == ("async" if ahead else "sync", "toy", "float32")
+    assert said["graphs"] == ({"none": STEPS} if runner == 1 else {"none": 2, "full": STEPS - 2})
+    for name in EACH_STEP:
+        assert steps_of(trace, name) == list(range(STEPS)), name
+    assert steps_of(trace, "compute", device=True) == list(range(STEPS))
+    assert ("fetch" in trace.names) == (ahead or runner == 2)
+    assert {"capture", "warmup", "deliver"} <= set(trace.names)
+
+    steps = trace.steps
+    assert list(steps.tokens) == [6, 3, 3, 3, 3, 3, 2, 2, 2, 2]
+    assert list(steps.context) == [6, 9, 12, 15, 18, 3, 5, 7, 9, 11]
+    assert list(steps.phase) == [0, 1, 1, 1, 1] * 2
+    counts = Counter(int(event) for event in trace.requests.event)
+    assert counts == {RequestEvent.ARRIVE: 5, RequestEvent.FIRST: 5, RequestEvent.FINISH: 5}
+    at = starts(trace)
+    for step in range(4):  # async means that batch N + 1 is launched before the results of N are waited for
+        assert (at["compute", step + 1] < at["wait", step]) == ahead
+        assert (at["compute", step + 1] < at["update", step]) == ahead
+
+
+def test_it_is_left_as_it_was() -> None:
+    with importable(STAND_IN):
+        before = methods()
+        assert len(before) > 30
+        with hooked(Tracer(TraceBuilder()), []):
+            assert not set(methods().values()) & set(before.values())
+            assert serve(method="") == TOKENS  # nobody records
+        assert methods() == before
+
+
+def methods() -> dict[str, Any]:
+    """Everything that may be wrapped, as it is now."""
+    found = {}
+    for point in POINTS:
+        try:
+            module = import_module(point.module)
+        except ModuleNotFoundError:
+            continue
+        owner = getattr(module, point.owner) if point.owner else module
+        found[f"{point.module}.{point.owner}.{point.method}"] = vars(owner)[point.method]
+    return found
+
+
+def names_that_are_read() -> set[str]:
+    """Attributes and arguments of vLLM's objects that the hooks look at."""
+    text = "".join(inspect.getsource(module) for module in (attach, batches, core_module, loop_module, runner_module))
+    read = set(re.findall(r"getattr\([^,()]+(?:\([^()]*\))?, \"(\w+)\"", text))
+    read |= set(re.findall(r"kwargs\.get\(\"(\w+)\"", text)) | set(runner_module.COPY_EVENTS)
+    read |= set(re.findall(r"\b(?:output|request|cached|core|each|client)\.(\w+)", inspect.getsource(batches)))
+    return read | {"has_work"}
+
+
+NAMES = sorted({name for point in POINTS for name in (point.owner, point.method) if name} | names_that_are_read())
+NOT_THEIRS = {name for name in NAMES if name.startswith("__")} | {"result"}  # Python's own, and its futures'
+
+
+def test_the_names_that_are_read_are_found() -> None:
+    assert {"total_num_scheduled_tokens", "num_output_tokens", "new_token_ids", "copy_event", "vllm_config"} <= set(
+        NAMES
+    )
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in NOT_THEIRS])
+def test_another_name_costs_at_most_its_phase(name: str, ahead: bool, tmp_path: Path) -> None:
+    sink, notes = TraceBuilder(), list[str]()
+    tracer = Tracer(sink, device=BlockingClock())
+    with importable(renamed(name, tmp_path / "renamed")), hooked(tracer, notes), tracer:
+        for runner in (1, 2):
+            assert serve(method="", runner=runner, ahead=ahead) == TOKENS
+    if any(name == point.method and not point.optional for point in POINTS if point.module in str(notes)):
+        assert any(f"{name} in vllm" in note or f".{name}" in note for note in notes)
+    assert len(sink) > 100  # the others go on
+
+
+class Strange:
+    """Of no use to anybody."""
+
+    def __call__(self, *args: object, **kwargs: object) -> object:
+        raise TypeError("strange")
+
+
+class Seen:
+    """What a hook sees of an object of vLLM's: one of its attributes is of another type."""
+
+    def __init__(self, theirs: Any, name: str) -> None:
+        object.__setattr__(self, "_theirs", theirs)
+        object.__setattr__(self, "_name", name)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == self._name:
+            return Strange()
+        found = getattr(self._theirs, name)
+        return [Seen(each, self._name) for each in found] if isinstance(found, list) else found
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self._theirs, name, value)
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+@pytest.mark.parametrize("name", sorted(names_that_are_read()))
+def test_another_type_costs_at_most_its_phase(name: str, ahead: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    guarded = attach.guarded
+
+    def strange(hook: Callable[..., Generator[Any, Any, None]], failed: Any) -> Any:
+        def seen(*args: Any, **kwargs: Any) -> Generator[Any, Any, None]:
+            given = {key: Strange() if key == name else value for key, value in kwargs.items()}
+            body = hook(*(Seen(each, name) for each in args), **given)
+            next(body)
+            try:
+                result = yield
+            except BaseException as error:
+                body.throw(error)
+            else:
+                with pytest.raises(StopIteration):
+                    body.send(result if isinstance(result, dict | bool | None) else Seen(result, name))
+
+        def until_it_returns(*args: Any, **kwargs: Any) -> Generator[Any, Any, None]:
+            try:
+                yield from seen(*args, **kwargs)
+            except RuntimeError as error:
+                if not isinstance(error.__cause__, StopIteration):
+                    raise
+
+        return guarded(until_it_returns, failed)
+
+    monkeypatch.setattr(attach, "guarded", strange)
+    sink = TraceBuilder()
+    tracer = Tracer(sink, device=BlockingClock())
+    with importable(STAND_IN), hooked(tracer, []), tracer:
+        for runner in (1, 2):
+            assert serve(method="", runner=runner, ahead=ahead) == TOKENS
+    assert len(sink) > 100
+
+
+class Descriptor:
+    """A method that is no function, such as one that is compiled."""
+
+    def __init__(self, method: Any) -> None:
+        self.method = method
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        return self.method if instance is None else self.method.__get__(instance, owner)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.method(*args, **kwargs)
+
+
+def test_methods_that_are_no_functions_are_let_be_and_named() -> None:
+    with importable(STAND_IN):
+        names = list(methods())
+    for name in names:
+        with importable(STAND_IN):
+            module, owner, method = name.rsplit(".", 2)
+            if not owner:
+                continue
+            theirs = getattr(import_module(module), owner)
+            setattr(theirs, method, Descriptor(vars(theirs)[method]))
+            notes: list[str] = []
+            with hooked(Tracer(TraceBuilder(), device=BlockingClock()), notes):
+                assert serve(method="") == TOKENS
+            assert any(f"{owner}.{method}" in note for note in notes), name
+
+
+SCRIPT = """
+import json, os, sys
+from vllm.entrypoints import serve
+if __name__ == "__main__":
+    print(json.dumps(serve(**json.loads(sys.argv[1]))))
+"""
+
+
+@pytest.fixture
+def record(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """``cbprof record`` of the stand-in, in an empty folder."""
+
+    def run(how: str, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        (tmp_path / "script.py").write_text(SCRIPT)
+        search = os.pathsep.join([str(STAND_IN), *filter(None, [os.environ.get("PYTHONPATH")])])
+        command = [sys.executable, "-m", "cbprof", "record", *options, "--", sys.executable, "script.py", how]
+        return subprocess.run(
+            command,
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": search, **environment},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+
+    return run
+
+
+@pytest.mark.parametrize("how", ['"method": "fork"', '"method": "spawn", "runner": 2, "ahead": true'])
+@pytest.mark.parametrize("workers", [0, 1, 2])
+def test_the_processes_of_a_program_make_one_trace(record: Any, how: str, workers: int, tmp_path: Path) -> None:
+    done = record(f'{{{how}, "workers": {workers}}}', "-o", "t.json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == list(TOKENS)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["script.py", "t.json"], done.stderr
+    trace = load(tmp_path / "t.json")
+    assert trace.complete
+    assert trace.mode == ("async" if "ahead" in how else "sync")
+    hosts = {lane.name for lane in trace.lanes if not lane.on_device}
+    assert {"front end", "engine core", "engine core sender", *(f"worker {rank}" for rank in range(workers))} <= hosts
+    assert trace.devices == tuple(range(max(workers, 1)))
+    for name in EACH_STEP:
+        assert steps_of(trace, name) == list(range(STEPS)), name
+    for device in trace.devices:
+        assert list(trace.step[trace.mask(kinds=[Kind.GPU_COMPUTE], device=device)]) == list(range(STEPS))
+    assert list(trace.steps.tokens) == [6, 3, 3, 3, 3, 3, 2, 2, 2, 2]
+    assert summarize(trace).devices[0].idle_pct is not None
+    at = starts(trace)
+    for step in range(STEPS):  # on one clock
+        assert at["schedule", step] < at["prepare", step] < at["compute", step] < at["update", step]
+
+
+def test_what_is_killed_while_it_shuts_down_is_whole(record: Any, tmp_path: Path) -> None:
+    done = record('{"method": "fork"}', "-o", "t.json", STAND_IN_KILLED="1")
+    assert done.returncode == 0, done.stderr
+    trace = load(tmp_path / "t.json")
+    assert trace.complete
+    assert steps_of(trace, "update") == list(range(STEPS))
+
+
+def test_an_engine_core_that_fails_leaves_its_trace(record: Any, tmp_path: Path) -> None:
+    done = record('{"method": "fork", "workers": 1}', "-o", "t.json", STAND_IN_FAILS="1")
+    assert done.returncode != 0
+    assert "the engine core failed" in done.stderr
+    trace = load(tmp_path / "t.json")
+    assert not trace.complete
+    assert steps_of(trace, "update") == list(range(5))
+
+
+def test_a_folder_of_what_processes_left_is_one_trace(record: Any, tmp_path: Path) -> None:
+    """As they lie there when ``cbprof record`` itself is killed; one of them unfinished."""
+    parts = tmp_path / "parts"
+    parts.mkdir()
+    record('{"method": "fork", "workers": 1}', "-o", "t.json")
+    whole = load(tmp_path / "t.json")
+    origin_ns = [process["origin_ns"] for process in whole.meta.extra["processes"]]
+    assert origin_ns == sorted(origin_ns)
+    for number, process in enumerate(whole.meta.extra["processes"]):
+        part = TraceBuilder()
+        for lane in whole.lanes:
+            if (lane.name.startswith(process["role"]) and not lane.on_device) or (lane.on_device and number == 2):
+                rows = [row for row in range(len(whole)) if whole.lanes[whole.lane_id[row]] == lane]
+                for row in rows:
+                    part.span(
+                        part.lane(lane),
+                        Kind(int(whole.kind[row])),
+                        whole.name_of(row),
+                        int(whole.start_ns[row]) - (origin_ns[number] - origin_ns[0]),
+                        int(whole.dur_ns[row]),
+                        step=int(whole.step[row]),
+                        link=int(whole.link[row]),
+                    )
+        meta = whole.meta.changed(extra={"process": process})
+        save(part.build(meta), parts / f"t.process-{process['pid']}.json")
+    last = max(parts.iterdir())
+    text = last.read_text()
+    last.with_name(last.name + ".part").write_text(text[: text.index('"cbprof_end"')])
+    last.unlink()
+
+    result = CliRunner().invoke(app, ["report", str(parts), "--json"])
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.output)["devices"]
+    again = merged([load(part) for part in recording_in(parts).parts])  # type: ignore[union-attr]
+    assert len(again) == len(whole)
+    assert sorted(again.start_ns.tolist()) == sorted(whole.start_ns.tolist())
+    assert {lane.name for lane in again.lanes} == {lane.name for lane in whole.lanes}
+    (parts / "other.json").write_text("{}")
+    assert recording_in(parts) is None
