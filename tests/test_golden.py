@@ -14,8 +14,8 @@ from cbprof.formats import load
 
 TRACES = Path(__file__).parent / "data"
 
-# A collective whose launch is not recorded.
-DOUBTFUL = {"hta_large_integer.json.gz"}
+# A collective whose launch is not recorded; a host without a device.
+DOUBTFUL = {"hta_large_integer.json.gz", "hta_cpu_only.json.gz"}
 
 
 def golden() -> dict[str, Any]:

@@ -37,7 +37,7 @@ def test_the_sentence_comes_first() -> None:
     )
     page = report_html({"trace.json": steady_trace(100)})
     assert page.index("The GPU waited 30.97 %") < page.index("<h2>")
-    assert sentences(TraceBuilder().build()) == ["How long the GPU waited is unknown: no activity of it was recorded."]
+    assert sentences(TraceBuilder().build()) == ["How long the GPU waited is unknown: no work of it is in the trace."]
 
 
 def test_the_parts_are_there_if_they_have_something_to_say() -> None:

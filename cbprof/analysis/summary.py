@@ -245,9 +245,9 @@ def _warnings(trace: Trace, devices: tuple[DeviceSummary, ...], activity: Activi
     if profiled is not None and profiled.steps is not None:
         first, last = profiled.steps
         yield f"steps {first} to {last - 1} ran under a profiler ({profiled.file}) and are left out"
-    if not devices:
+    if not devices and not trace.is_profile:  # of a profile its examination says so
         yield "no span on a device: idle time is unknown"
-    elif trace.on_device.all():
+    elif devices and trace.on_device.all():
         yield "no span of the host: what the device waited for is unknown"
     for device in devices:
         if device.idle_ns is None:

@@ -15,7 +15,7 @@ DEVICE_PROCESS = "host process"
 _IN_SHORT: Mapping[Evidence, str] = MappingProxyType(
     {
         "cuda_events": "event spans on the stream; holes inside a span are not seen",
-        "cupti": "the device's own records of kernels and copies",
+        "cupti": "a profiler's records of kernels and copies",
         "emulated": "no GPU, {player} plays the device",
         "predicted": "computed from another trace, not measured",
         "unknown": "unknown means: the file does not say how it was measured",
@@ -26,7 +26,7 @@ _IN_A_SENTENCE: Mapping[Evidence, str] = MappingProxyType(
     {
         "cuda_events": "GPU activity is the time between CUDA events on a stream; holes inside such a span are not "
         "seen.",
-        "cupti": "GPU activity is the union of the device's own records (CUPTI); where no record says what the "
+        "cupti": "GPU activity is the union of a profiler's records of the device; where no record says what the "
         "host did, it is not known to work or to be idle.",
         "emulated": "No GPU: {player} plays the device; active means that it was running the operation.",
         "predicted": "Predicted from another trace, not measured.",
@@ -35,8 +35,10 @@ _IN_A_SENTENCE: Mapping[Evidence, str] = MappingProxyType(
 )
 
 
-def in_short(evidence: Evidence, device: str | None) -> str:
-    """For a row of a table. ``device``: what the trace calls it, if anything."""
+def in_short(evidence: Evidence, device: str | None, *, ran: bool = True) -> str:
+    """For a row of a table. ``device``: what the trace calls it, if anything; ``ran``: it has a span in the trace."""
+    if evidence == "cupti" and not ran:
+        return "records of the host alone; no work of a device is in the trace"
     return _IN_SHORT[evidence].format(player=_player(device))
 
 

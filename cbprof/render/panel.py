@@ -39,7 +39,9 @@ def _edge(text: str, style: str) -> Text | None:
 
 def closing_lines(summaries: Sequence[Summary]) -> list[Text]:
     """How the figures were measured, what was searched for, and what to keep in mind about them."""
-    evidence = dict.fromkeys(in_short(summary.evidence, summary.device_name) for summary in summaries)
+    evidence = dict.fromkeys(
+        in_short(summary.evidence, summary.device_name, ran=bool(summary.devices)) for summary in summaries
+    )
     sources = [summary.step_source for summary in summaries]
     searched = dict.fromkeys(step_source_in_short(source) for source in sources if source and source.searched)
     warnings = dict.fromkeys(warning for summary in summaries for warning in summary.warnings)

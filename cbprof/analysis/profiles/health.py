@@ -111,6 +111,8 @@ def examine(trace: Trace, clocks: Clocks | None = None) -> Health:
     found.count("n_devices", len(trace.devices))
     found.count("n_streams", len(np.unique(trace.lane_id[gpu])))
     found.count("n_zero_duration", int((trace.dur_ns[gpu] == 0).sum()))
+    if not len(gpu):
+        found.doubt("no span on a device: idle time is unknown")
     _examine_streams(trace, single, found)
     _examine_clocks(trace, gpu, launch_of, clocks, found)
     _examine_joins(trace, launch_of, found)

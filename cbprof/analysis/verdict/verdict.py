@@ -122,7 +122,7 @@ class Findings:
 def judge(found: Findings | None) -> Verdict:
     """The verdict on one device; None where its idle time is unknown."""
     if found is None or not found.gpu_ns:
-        return Verdict(Bound.UNKNOWN, "Nothing can be said: no device activity was recorded in the window.", (), None)
+        return Verdict(Bound.UNKNOWN, "Nothing can be said: no work of a device is known in the window.", (), None)
     bound = _bound(found)
     return Verdict(bound, _sentence(bound, found), tuple(_evidence(found)), found.shortened)
 

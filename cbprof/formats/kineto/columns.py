@@ -24,6 +24,7 @@ from cbprof.formats.kineto.events import (
     decode_array,
     narrowed,
 )
+from cbprof.formats.kineto.scalars import Arrow, Scalar, is_of_launch
 from cbprof.trace import NONE, Int32, Int64
 
 EXACT_BELOW_US = float(2**43)
@@ -60,27 +61,10 @@ def from_text(text: bytes) -> int:
 
 
 Key = TypeVar("Key", bound=Hashable)
-Scalar = int | str | None
 
 _INTERNED_LINKS_FROM = 1 << 62
 _AT_THE_END = 1 << 62  # the place of spans that come from two events
 _NO_ARGS = Args()
-
-
-class What(NamedTuple):
-    """The kind of thing that a span is."""
-
-    cat: str | None
-    name: str
-
-
-class Where(NamedTuple):
-    """The row that a span stands on, as written in the file."""
-
-    pid: Scalar
-    tid: Scalar
-    device: Scalar
-    stream: Scalar
 
 
 class Numbers(dict[Key, int]):
@@ -115,7 +99,7 @@ class _Edge(NamedTuple):
 
 @dataclass(slots=True)
 class Collector:
-    """All spans so far, and the names of threads by (pid, tid).
+    """All spans so far, the names of processes by pid and of threads by (pid, tid), and the arrows of launches.
 
     ``n_events`` counts the events of any phase. ``n_unmatched`` counts the ``B`` events without an end, once the spans
     have been taken. ``needs_text`` turns True at the first time that float64 cannot hold.
@@ -124,6 +108,8 @@ class Collector:
     whats: Numbers[tuple[str | None, str]] = field(default_factory=Numbers)
     wheres: Numbers[tuple[Scalar, Scalar, Scalar, Scalar]] = field(default_factory=Numbers)
     thread_names: dict[tuple[Scalar, Scalar], str] = field(default_factory=dict)
+    process_names: dict[Scalar, str] = field(default_factory=dict)
+    arrows: list[Arrow] = field(default_factory=list)
     n_events: int = 0
     n_unmatched: int = 0
     has_phases: bool = False
@@ -168,6 +154,8 @@ class Collector:
             self._parts.append((place, replace(spans, link=link, what=what[spans.what], where=where[spans.where])))
         self._edges += other._edges
         self.thread_names |= other.thread_names
+        self.process_names |= other.process_names
+        self.arrows += other.arrows
         self.n_events += other.n_events
         self.has_phases = self.has_phases or other.has_phases
 
@@ -192,7 +180,8 @@ class Collector:
 
     def _links(self, args: Sequence[Args]) -> Int64:
         """Correlation ids as int64. Ids that do not fit are numbered from ``_INTERNED_LINKS_FROM`` up: none collide."""
-        links: list[Any] = [NONE if arg.correlation is None else arg.correlation for arg in args]
+        links: list[Any] = [arg.correlation_id if arg.correlation is None else arg.correlation for arg in args]
+        links = [NONE if link is None else link for link in links]
         try:
             column = np.array(links, dtype=np.int64) if links else np.empty(0, dtype=np.int64)
             if column.max(initial=0) < _INTERNED_LINKS_FROM and column.min(initial=0) >= NONE:
@@ -209,18 +198,18 @@ class Collector:
         return number if NONE <= number < _INTERNED_LINKS_FROM else _INTERNED_LINKS_FROM + self._large_links[number]
 
     def _add_others(self, events: Sequence[Any]) -> None:
-        """Take the names of threads, and the events that begin or end a span."""
+        """Take the names of processes and threads, the events that begin or end a span, and the arrows of launches."""
         for event in events:
-            if event.ph == "M" and event.name == "thread_name" and event.args and isinstance(event.args.name, str):
-                self.thread_names[event.pid, event.tid] = event.args.name
+            if event.ph == "M" and event.args and isinstance(event.args.name, str):
+                if event.name == "thread_name":
+                    self.thread_names[event.pid, event.tid] = event.args.name
+                elif event.name == "process_name":
+                    self.process_names[event.pid] = event.args.name
             elif event.ph in {"B", "E"}:
-                time = event.ts
-                if isinstance(time, float | None):
-                    ns = from_floats(np.array([time], dtype=np.float64))
-                    time_ns = NOT_A_TIME if ns is None else int(ns[0])
-                else:
-                    time_ns = from_text(bytes(time))
-                self._edges.append(_Edge(event.ph == "B", time_ns, event))
+                self._edges.append(_Edge(event.ph == "B", _time_of(event), event))
+            elif event.ph in {"s", "f"} and is_of_launch(event.name, event.cat):
+                named = (event.cat, event.name, str(event.id))
+                self.arrows.append(Arrow(event.ph == "s", named, event.pid, event.tid, _time_of(event)))
 
     def _match_edges(self) -> None:
         """An ``E`` ends the last ``B`` of its name that is open on its thread; without a name, the last one."""
@@ -245,6 +234,14 @@ class Collector:
             start = np.array([begin.time_ns for begin, _ in matched], dtype=np.int64)
             end = np.array([end.time_ns for _, end in matched], dtype=np.int64)
             self._add_spans(_AT_THE_END, [begin.event for begin, _ in matched], start, end - start)
+
+
+def _time_of(event: Any) -> int:
+    """The start of one event, which is decoded in either way."""
+    if isinstance(event.ts, float | None):
+        ns = from_floats(np.array([event.ts], dtype=np.float64))
+        return NOT_A_TIME if ns is None else int(ns[0])
+    return from_text(bytes(event.ts))
 
 
 _NOTHING = Spans(*(np.empty(0, dtype=kind) for kind in (np.int64, np.int64, np.int64, np.int32, np.int32)))  # type: ignore[arg-type]

@@ -19,11 +19,15 @@ NO_TEXT = Raw(b"")
 
 
 class Args(Struct, gc=False):
-    """What an importer needs of ``args``. ``name`` is that of a process or a thread, in an event of metadata."""
+    """What an importer needs of ``args``. ``name`` is that of a process or a thread, in an event of metadata.
+
+    ``correlation_id`` is what XLA calls ``correlation``.
+    """
 
     device: int | str | None = None
     stream: int | str | None = None
     correlation: int | str | None = None
+    correlation_id: int | str | None = None
     name: Any = None
 
 
@@ -37,6 +41,7 @@ class Event(Struct, gc=False):
     dur: float | None = None
     pid: int | str | None = None
     tid: int | str | None = None
+    id: Any = None
     args: Args | None = None
 
 
@@ -50,6 +55,7 @@ class TextEvent(Struct, gc=False):
     dur: Raw = NO_TEXT
     pid: int | str | None = None
     tid: int | str | None = None
+    id: Any = None
     args: Args | None = None
 
 
@@ -63,6 +69,7 @@ class LooseEvent(Struct, gc=False):
     dur: Raw = NO_TEXT
     pid: Any = None
     tid: Any = None
+    id: Any = None
     args: Any = None
 
 
@@ -98,10 +105,12 @@ def narrowed(event: LooseEvent) -> TextEvent:
         dur=event.dur,
         pid=_scalar(event.pid),
         tid=_scalar(event.tid),
+        id=_scalar(event.id),
         args=Args(
             device=_scalar(args.get("device")),
             stream=_scalar(args.get("stream")),
             correlation=_scalar(args.get("correlation")),
+            correlation_id=_scalar(args.get("correlation_id")),
             name=args.get("name"),
         ),
     )
@@ -174,7 +183,7 @@ def decode_one(text: bytes) -> LooseEvent | None:
         raise MalformedError(str(error)) from None
     if not isinstance(value, dict):
         return None
-    fields = {name: value[name] for name in ("ph", "cat", "name", "pid", "tid", "args") if name in value}
+    fields = {name: value[name] for name in ("ph", "cat", "name", "pid", "tid", "id", "args") if name in value}
     times = {name: Raw(str(value[name]).encode()) for name in ("ts", "dur") if name in value}
     return LooseEvent(**fields, **times)
 

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from cbprof.formats.columns import Index
-from cbprof.formats.kineto.columns import Scalar, Where
 from cbprof.formats.kineto.rules import device_of, host_of, plain, rank_of, stream_of, tag_of
+from cbprof.formats.kineto.scalars import Scalar, Where
 from cbprof.trace import NONE, Int32, Lane
 
 

@@ -5,6 +5,7 @@ Other tools' Chrome traces are read by the same rules; without events of a devic
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -17,20 +18,25 @@ import numpy.typing as npt
 from cbprof.errors import DataError
 from cbprof.formats.bytes.stream import ByteStream, Progress
 from cbprof.formats.columns import Block, Index, assemble
-from cbprof.formats.kineto.columns import NOT_A_TIME, Collector, Spans, What, Where
+from cbprof.formats.kineto.columns import NOT_A_TIME, Collector, Spans
 from cbprof.formats.kineto.event_stream import EventStream
 from cbprof.formats.kineto.events import TEXT_TIMES
+from cbprof.formats.kineto.flows import links_of_arrows
 from cbprof.formats.kineto.helper import Helper, HelperError, is_worth_it
 from cbprof.formats.kineto.lanes import Lanes, tags_of
+from cbprof.formats.kineto.rows import Role, Rows, in_words, name_rows
 from cbprof.formats.kineto.rules import (
     SPAN_OF_ALL,
     category,
     copies_to_pageable,
     host_of,
     is_call,
+    is_known,
     is_of_kineto,
     kind_of,
+    kind_of_work,
 )
+from cbprof.formats.kineto.scalars import What, Where
 from cbprof.meta import CHROME, Meta
 from cbprof.trace import CATEGORIES, NONE, Int8, Int32, Int64, Kind, Trace
 
@@ -88,10 +94,14 @@ def _collect(path: Path, *, helped: bool, progress: Progress | None) -> tuple[Ev
 
 
 def _trace(spans: Spans, collector: Collector, events: EventStream) -> Trace:
-    whats, wheres = [What(*key) for key in collector.whats], [Where(*key) for key in collector.wheres]
+    whats = [What(*key) for key in collector.whats]
     if any(what.cat in CATEGORIES for what in whats):
         raise NativeTraceError
-    kind = _kinds(spans, whats, wheres)
+    launched_on = {(arrow.pid, arrow.tid) for arrow in collector.arrows if not arrow.begins}
+    written = [Where(*key) for key in collector.wheres]
+    rows_of_file = name_rows(written, collector.process_names, collector.thread_names, launched_on)
+    wheres = rows_of_file.wheres
+    kind, not_understood = _kinds(spans, whats, rows_of_file)
     timed = (spans.start_ns != NOT_A_TIME) & (spans.dur_ns != NOT_A_TIME) & (spans.dur_ns >= 0)
     on_device = kind >= Kind.GPU_COMPUTE
     collected = ~on_device | (spans.start_ns != 0) | (spans.dur_ns != 0)  # CUPTI says 0 and 0 where it has no times
@@ -111,11 +121,25 @@ def _trace(spans: Spans, collector: Collector, events: EventStream) -> Trace:
     }
     rows = np.flatnonzero(kept & (kind != NONE))
     calls = _of(launches, spans.what[rows])
+    if Role.WORK in rows_of_file.roles:  # XLA's hosts are traced in calls of no category
+        calls |= ~on_device[rows] & (spans.link[rows] != NONE)
     tags = tags_of(wheres, _rows_in(spans.where[rows][on_device[rows]]), _rows_in(spans.where[rows][calls]))
     names, lanes = Index[str](), Lanes(wheres, tags, collector.thread_names, NONE if meta.rank is None else meta.rank)
     name_id = names.codes(what.name for what in whats)
     link = np.where(on_device[rows] | calls, spans.link[rows], NONE)
     link, health["n_ambiguous_launches"] = _within_processes(link, calls, spans.where[rows], wheres, tags)
+    if collector.arrows and (link[on_device[rows]] == NONE).all():
+        timed_rows = np.flatnonzero(kept)
+        told = np.full(len(spans), NONE, dtype=np.int64)
+        told[timed_rows] = links_of_arrows(
+            spans.start_ns[timed_rows],
+            spans.dur_ns[timed_rows],
+            spans.where[timed_rows],
+            on_device[timed_rows],
+            rows_of_file,
+            collector.arrows,
+        )
+        link = told[rows]
     block = Block(
         start_ns=spans.start_ns[rows],
         dur_ns=spans.dur_ns[rows],
@@ -124,17 +148,22 @@ def _trace(spans: Spans, collector: Collector, events: EventStream) -> Trace:
         lane_id=lanes.of(spans.where[rows], on_device[rows]),
         kind=_with_blocking_copies(kind[rows], link, _of(to_pageable, spans.what[rows])),
     )
-    unclear = health["n_ambiguous_launches"]
-    warning = (
-        f"{unclear} launch ids are used by more than one process: which of them launched what is unknown; "
-        "read the files of the processes one by one"
-    )
+    warnings = []
+    if unclear := health["n_ambiguous_launches"]:
+        warnings.append(
+            f"{unclear} launch ids are used by more than one process: which of them launched what is unknown; "
+            "read the files of the processes one by one"
+        )
+    health["n_not_understood"] = sum(not_understood.values())
+    if not_understood:
+        warnings.append(in_words(not_understood))
     health["n_unsorted"] = _n_unsorted(block)
     del spans, on_device, timed, collected, kept  # a large file needs the room
     meta = replace(
         meta,
         complete=events.whole,
-        warnings=(warning,) if unclear else (),
+        reliable=not not_understood,
+        warnings=tuple(warnings),
         health=health,
         extent_ns=extent_ns,
         device_names=lanes.device_names,
@@ -142,15 +171,32 @@ def _trace(spans: Spans, collector: Collector, events: EventStream) -> Trace:
     return assemble([block], names.things(), lanes.things(), meta)
 
 
-def _kinds(spans: Spans, whats: Sequence[What], wheres: Sequence[Where]) -> Int8:
-    """The kind of each span, -1 for none. Where a span stands matters only if it has no category."""
+def _kinds(spans: Spans, whats: Sequence[What], rows: Rows) -> tuple[Int8, Counter[str]]:
+    """The kind of each span, -1 for none, and how many are not understood, by the name of their row.
+
+    Where a span stands matters only if its category does not say what it is.
+    """
     plainly = np.array([_code(kind_of(what, None)) for what in whats], dtype=np.int8)
     kind = plainly[spans.what] if len(spans) else np.empty(0, dtype=np.int8)
-    bare = np.flatnonzero(_of(np.array([not category(what) for what in whats], dtype=bool), spans.what))
-    pairs, pair_of = np.unique(spans.what[bare] * np.int64(len(wheres)) + spans.where[bare], return_inverse=True)
-    meant = [_code(kind_of(whats[pair // len(wheres)], wheres[pair % len(wheres)])) for pair in pairs.tolist()]
+    bare = np.flatnonzero(_of(np.array([not is_known(what) for what in whats], dtype=bool), spans.what))
+    size = len(rows.wheres)
+    pairs, pair_of, counts = np.unique(
+        spans.what[bare] * np.int64(size) + spans.where[bare], return_inverse=True, return_counts=True
+    )
+    meant, not_understood = [], Counter[str]()
+    for pair, count in zip(pairs.tolist(), counts.tolist(), strict=True):
+        what, at = whats[pair // size], pair % size
+        role = rows.roles[at]
+        if role is Role.HOST:
+            meant.append(_code(kind_of(what, rows.wheres[at])))
+        elif role is Role.WORK:
+            meant.append(int(kind_of_work(what.name)))
+        else:
+            meant.append(NONE)
+        if role is Role.UNKNOWN:
+            not_understood[rows.names[at]] += count
     kind[bare] = np.array(meant, dtype=np.int8)[pair_of] if meant else kind[bare]
-    return kind
+    return kind, not_understood
 
 
 def _rows_in(where: Int32) -> list[int]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from cbprof.formats.cuda_names import is_collective, is_wait
-from cbprof.formats.kineto.columns import Scalar, What, Where
+from cbprof.formats.kineto.scalars import Scalar, What, Where
 from cbprof.trace import NONE, Kind
 
 LEGACY_DEVICE = "CUDA functions"
@@ -61,6 +61,22 @@ def kind_of(what: What, where: Where | None) -> Kind | None:
     if name.startswith(_PROFILER_STEP):  # older versions wrote it as an operator
         return Kind.CPU_ANNOTATION
     return None if cat in _NOT_WORK or cat.startswith("gpu_") or _MARKERS.fullmatch(cat) else Kind.CPU_WORK
+
+
+def kind_of_work(name: str) -> Kind:
+    """The kind of what stands on a stream, where only its name tells: ``MemcpyD2H``, ``fusion_3``."""
+    if name.lower().startswith("memset"):
+        return Kind.GPU_SET
+    if name.lower().startswith("memcpy"):
+        return copy_kind(name[len("memcpy") :])
+    return Kind.GPU_COMM if is_collective(name) else Kind.GPU_COMPUTE
+
+
+def is_known(what: What) -> bool:
+    """Whether its category says what it is, wherever it stands."""
+    cat = category(what)
+    known = cat in _KNOWN or cat in _NAMED or cat in _NOT_WORK or cat == "memcpy" or is_call(what)
+    return known or cat.startswith("gpu_") or _MARKERS.fullmatch(cat) is not None
 
 
 def is_call(what: What) -> bool:

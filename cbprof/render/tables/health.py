@@ -81,7 +81,7 @@ def _conclusion(health: Health) -> str:
 def _file(trace: Trace, health: Health) -> Iterator[Row]:
     meta, whole, source = trace.meta, extent(trace), step_source(trace)
     yield Row("format", plain(meta.format))
-    yield Row("evidence", plain(in_short(trace.evidence, meta.device)))
+    yield Row("evidence", plain(in_short(trace.evidence, meta.device, ran=bool(trace.devices))))
     yield Row("complete", "yes" if trace.complete else "no", odd=not trace.complete)
     yield Row("steps known by", plain(step_source_in_short(source)) if source else "nothing: there are none")
     yield Row("device", plain(meta.device or "unknown"))

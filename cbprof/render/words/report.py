@@ -74,7 +74,7 @@ def gist(runs: Sequence[Reported]) -> list[str]:
 def _sentence(run: Reported) -> str:
     device = run.summary.most_idle
     if device is None or device.idle_ns is None:
-        return "How long the GPU waited is unknown: no activity of it was recorded."
+        return "How long the GPU waited is unknown: no work of it is in the trace."
     idle = device.idle_pct or 0.0
     parts = [f"The GPU waited {percent(idle)} of {duration(device.window.length_ns)}"]
     largest = next(iter(device.causes.totals), None)

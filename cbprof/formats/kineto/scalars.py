@@ -1,0 +1,43 @@
+"""The small things that the spans of a Chrome trace share: what they are, where they stand, and arrows between them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable
+from typing import NamedTuple
+
+Scalar = int | str | None
+
+_LAUNCHES = re.compile(r"launch|kernel|device", re.IGNORECASE)
+_BESIDE_IDS = frozenset({"ac2g", "fwdbwd", "async", "async_cpu_to_gpu", "async_gpu"})  # of Kineto
+
+
+class What(NamedTuple):
+    """The kind of thing that a span is."""
+
+    cat: str | None
+    name: str
+
+
+class Where(NamedTuple):
+    """The row that a span stands on, as written in the file."""
+
+    pid: Scalar
+    tid: Scalar
+    device: Scalar
+    stream: Scalar
+
+
+class Arrow(NamedTuple):
+    """One end of a flow event that leads from a launch; ``id`` tells which."""
+
+    begins: bool
+    id: Hashable
+    pid: Scalar
+    tid: Scalar
+    time_ns: int
+
+
+def is_of_launch(name: str, category: str | None) -> bool:
+    """Whether an arrow of this name leads from a launch, and is the only record of that."""
+    return category not in _BESIDE_IDS and _LAUNCHES.search(f"{name} {category or ''}") is not None
