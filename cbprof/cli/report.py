@@ -15,7 +15,6 @@ from cbprof.cli.options import Format, parse_steps, refuse_with, refuse_without
 from cbprof.cli.reading import NoCache, read
 from cbprof.cli.writing import check_output, show, show_json
 from cbprof.errors import UsageError
-from cbprof.formats.processes import recording_in
 
 
 class Activity(StrEnum):
@@ -110,7 +109,7 @@ def report(
         refuse_without(context, "--json", "gaps")
     which = _Which(steps=parse_steps(steps), skip=skip, window=window, activity=activity.value if activity else None)
     trace = traces[0]
-    if len(traces) > 1 or (isdir(trace) and recording_in(trace) is None):
+    if len(traces) > 1 or _holds_ranks(trace):
         refuse_with(context, "several traces", "full", "csv", "layout", "gaps")
         show_ranks(load_ranks(*traces, cached=not no_cache, **which), json=json)
         return
@@ -121,6 +120,13 @@ def report(
         show_json(summary.to_json(gaps.value))
     else:
         show(summary, layout=layout)
+
+
+def _holds_ranks(path: Path) -> bool:
+    """Whether it is a folder of traces, rather than one of the processes of a single recording."""
+    from cbprof.formats.processes import recording_in
+
+    return isdir(path) and recording_in(path) is None
 
 
 def _write_page(traces: list[Path], page: Path, *, no_cache: bool) -> None:
