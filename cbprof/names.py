@@ -89,6 +89,11 @@ def short(name: str) -> str:
     return f"{match['file']}: {match['function']}" if match else name
 
 
+def short_kernel(name: str) -> str:
+    """A kernel without its return type, template and arguments: ``at::native::vectorized_elementwise_kernel``."""
+    return re.split(r"[<(]", name.removeprefix("void "), maxsplit=1)[0].strip() or name
+
+
 OPERATORS, CALLS, FUNCTIONS, PHASES = "PyTorch operators", "runtime calls", "Python functions", "phases"
 
 

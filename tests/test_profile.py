@@ -112,6 +112,13 @@ def test_causes_of_a_decode_bubble(tmp_path: Path) -> None:
         "in_launch_ns": 5_000,
         "queue_ns": 0,
         "blame_ns": {},
+        "step": None,
+        "ended_by": {
+            "name": "Memcpy DtoH (Device -> Pageable)",
+            "stream": "stream 7",
+            "launch": "cudaMemcpyAsync",
+            "launch_start_ns": 1_100_000,
+        },
     }
     assert (second["host_late_ns"], second["in_launch_ns"], second["queue_ns"]) == (3_993_000, 20_001, 0)
     assert second["blame_ns"] == {
@@ -300,7 +307,34 @@ def test_doctor(tmp_path: Path) -> None:
     ],
 )
 def test_annotations_of_steps(name: str, mark: Mark | None) -> None:
-    assert read_mark(name) == mark
+    found = read_mark(name)
+    assert (found and found._replace(generated=-1)) == mark
+
+
+@pytest.mark.parametrize(
+    ("name", "tokens"),
+    [
+        ("execute_context_0(0)_generation_4(4)", 4),
+        ("execute_context_2(700)_generation_0(0)", 0),
+        ("execute_context_1(512)_generation_31(31)", 31),
+        ("execute_context_0(0)_generation_8(32)", -1),  # drafts, of which some are dropped
+        ("execute_33_context_1(sq1sk5sqsq1sqsk5)_generation_32(sq32sk55086sqsq32sqsk55086)", 32),
+        ("execute_96_context_0(sq0sk0sqsq0sqsk0)_generation_32(sq96sk55086sqsq32sqsk55086)", -1),
+        ("execute_context_1(many)_generation_2(2)", 2),
+        ("execute_new_1_cached_31", 31),
+        ("step[DECODE bs=32]", 32),
+        ("step[EXTEND bs=4 toks=512]", 0),
+        ("step[MIXED bs=4]", -1),
+        ("step[TARGET_VERIFY bs=4]", -1),
+        ("decode[bs=32 ctx=9]", 32),
+        ("prefill[bs=1 tok=512 ctx=0]", 0),
+        ("mixed[bs=9 tok=512]", -1),
+        ("[Executor] _forward_step 7: 1 ctx reqs, 8 gen reqs", 8),
+        ("ProfilerStep#12", -1),
+    ],
+)
+def test_tokens_that_a_step_generated(name: str, tokens: int) -> None:
+    assert getattr(read_mark(name), "generated", None) == tokens
 
 
 def test_steps_of_an_engine(tmp_path: Path) -> None:

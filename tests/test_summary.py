@@ -38,6 +38,8 @@ DEPTH = (
 def test_report_of_two_steps() -> None:
     report = summarize(trace_of(*TWO_STEPS, mode="sync", evidence="emulated")).to_json(file="trace.json")
     verdict, (device,) = report.pop("verdict"), report["devices"]
+    ends = [(gap.pop("step"), *gap.pop("ended_by").values()) for gap in device["gaps"]]
+    assert ends == [(1, "compute", "compute", "launch", 125), (0, "compute", "compute", "launch", 30), (None,) * 5]
     causes, tree = device.pop("causes"), device.pop("cause_tree")
     assert sum(cause["ns"] for cause in causes) == 95
     assert [branch["name"] for branch in tree] == ["iteration", "schedule"]
@@ -130,6 +132,7 @@ def test_report_of_two_steps() -> None:
         "hideable_ns": 70,
         "efficiency_pct": pytest.approx(100 * 15 / 70),
         "graph_coverage_pct": None,
+        "steps_without_graph": None,
         "launch_lead_ns": {"p1": -50, "p50": -50},
         "launch_late_pct": 100,
     }

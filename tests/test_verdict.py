@@ -363,7 +363,7 @@ def bound_at(  # of 1000 ns
         gaps=gaps,
         causes=[BlameTotal(cause, cause.label, ns) for cause, ns in {**causes, Cause.PHASE: rest}.items()],
         one_off_idle_ns=0,
-        overlap=Overlap(hidden, min(cpu, gpu), True, None, None),
+        overlap=Overlap(hidden, min(cpu, gpu), True, None, 0, None),
         blocked=Blocked(blocked, "wait"),
         shortened=Shortened(0, 0),
     )

@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from cbprof.analysis.accounting.blame import Blame, blame_gaps
 from cbprof.analysis.accounting.cause_tree import Causes, causes
-from cbprof.analysis.accounting.device_time import device_time
-from cbprof.analysis.accounting.gaps import LONGEST_GAPS, Gaps, WhichGaps, find_gaps
+from cbprof.analysis.accounting.device_time import device_time, graph_launches
+from cbprof.analysis.accounting.gaps import LONGEST_GAPS, GapEnds, Gaps, WhichGaps, find_gaps, gap_ends
 from cbprof.analysis.accounting.host import HostTimeline
 from cbprof.analysis.accounting.idle import idle_ns, idle_pct
 from cbprof.analysis.accounting.segments import NO_SEGMENTS, Segments, over_context, over_time
@@ -23,7 +21,7 @@ from cbprof.analysis.verdict.one_off import one_off_idle_ns
 from cbprof.analysis.verdict.overlap import Overlap, overlap
 from cbprof.analysis.verdict.shortened import shortened
 from cbprof.analysis.verdict.verdict import Findings, Verdict, judge
-from cbprof.trace import CALL_KINDS, Trace
+from cbprof.trace import NONE, Trace
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,6 +51,7 @@ class DeviceSummary:
     n_graph_launches: int | None
     states: StateTotals
     gaps: Gaps
+    ends: GapEnds
     blame: Blame
     causes: Causes
     steps: StepTimes
@@ -151,7 +150,7 @@ class DeviceSummary:
         """One gap. ``host_late_ns``, ``in_launch_ns`` and ``queue_ns`` sum to it: where it lies around the launch.
 
         They are None where no launch is known. ``blame_ns`` names what else than launching and queueing passed the
-        time (see :class:`Blame`).
+        time (see :class:`Blame`). ``ended_by``: the device span that ended it and its launch, by name; ``step``: of it.
         """
         gaps = self.gaps
         parts = {"host_late_ns": gaps.host_late_ns, "in_launch_ns": gaps.in_launch_ns, "queue_ns": gaps.queue_ns}
@@ -160,6 +159,8 @@ class DeviceSummary:
             "end_ns": int(gaps.end[row]),
             **{name: int(part[row]) if gaps.known[row] else None for name, part in parts.items()},
             "blame_ns": self.blame.to_json(row),
+            "step": int(gaps.step[row]) if gaps.step[row] != NONE else None,
+            "ended_by": self.ends.of_gap(row)._asdict(),
         }
 
 
@@ -221,6 +222,7 @@ def summarize_device(
         n_graph_launches=_graph_launches(trace, window),
         states=totals,
         gaps=gaps,
+        ends=gap_ends(trace, gaps),
         blame=blame,
         causes=found,
         steps=steps,
@@ -239,6 +241,5 @@ def _graph_launches(trace: Trace, window: Window) -> int | None:
     """Calls of cudaGraphLaunch and its kin; only records of the CUDA runtime tell."""
     if trace.evidence != "cupti":
         return None
-    ids = trace.ids_where(lambda name: "graphlaunch" in name.lower(), CALL_KINDS)
     within = (trace.start_ns >= window.start_ns) & (trace.start_ns < window.end_ns)
-    return int((within & trace.mask(kinds=CALL_KINDS) & np.isin(trace.name_id, ids)).sum())
+    return int((within & graph_launches(trace)).sum())

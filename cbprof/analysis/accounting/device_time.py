@@ -10,7 +10,7 @@ import numpy.typing as npt
 from cbprof.analysis.accounting.intervals import Intervals, union
 from cbprof.analysis.accounting.states import ACTIVITY_KINDS
 from cbprof.analysis.accounting.window import Window
-from cbprof.trace import GRAPH_REPLAY, Kind, Trace, one_of
+from cbprof.trace import CALL_KINDS, GRAPH_REPLAY, Kind, Trace, one_of
 
 KERNELS = (Kind.GPU_COMPUTE, Kind.GPU_COMM)
 
@@ -62,3 +62,9 @@ def graph_replays(trace: Trace) -> npt.NDArray[np.bool_]:
     ids = trace.ids_where(lambda name: name.startswith(GRAPH_REPLAY), (Kind.GPU_COMPUTE,))
     mask: npt.NDArray[np.bool_] = np.isin(trace.name_id, ids) & (trace.kind == Kind.GPU_COMPUTE)
     return mask
+
+
+def graph_launches(trace: Trace) -> npt.NDArray[np.bool_]:
+    """Mask of the calls of cudaGraphLaunch and its kin."""
+    ids = trace.ids_where(lambda name: "graphlaunch" in name.lower(), CALL_KINDS)
+    return trace.mask(kinds=CALL_KINDS) & np.isin(trace.name_id, ids)

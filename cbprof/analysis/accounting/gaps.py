@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +12,7 @@ from cbprof.analysis.accounting.host import HostTimeline
 from cbprof.analysis.accounting.intervals import Intervals
 from cbprof.analysis.accounting.phases import nearest_rank
 from cbprof.analysis.accounting.states import ACTIVITY_KINDS, Activity, States
-from cbprof.trace import NONE, Int32, Int64, Trace, take_or
+from cbprof.trace import NONE, Int32, Int64, Lane, Trace, take_or
 
 WhichGaps = Literal["longest", "all"]
 """Which gaps the plain form of a result lists: the :data:`LONGEST_GAPS`, longest first, or all in the order of time."""
@@ -83,6 +83,48 @@ class Gaps:
 
     def unknown(self) -> Intervals:
         return _non_empty(self.start, self.end, ~self.known)
+
+
+class GapEnd(NamedTuple):
+    """What ended a gap, by name: the device span, its stream, its launch, and when that began. None is unknown."""
+
+    name: str | None
+    stream: str | None
+    launch: str | None
+    launch_start_ns: int | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GapEnds:
+    """The same of all gaps, one row each; what is unknown is -1."""
+
+    name_id: Int32
+    lane_id: Int32
+    launch_name_id: Int32
+    launch_start_ns: Int64
+    names: tuple[str, ...]
+    lanes: tuple[Lane, ...]
+
+    def of_gap(self, row: int) -> GapEnd:
+        name, lane, launch = int(self.name_id[row]), int(self.lane_id[row]), int(self.launch_name_id[row])
+        return GapEnd(
+            name=None if name == NONE else self.names[name],
+            stream=None if lane == NONE else self.lanes[lane].name,
+            launch=None if launch == NONE else self.names[launch],
+            launch_start_ns=None if launch == NONE else int(self.launch_start_ns[row]),
+        )
+
+
+def gap_ends(trace: Trace, gaps: Gaps) -> GapEnds:
+    """What ended each of these gaps."""
+    return GapEnds(
+        name_id=take_or(trace.name_id, gaps.ends_with, NONE),
+        lane_id=take_or(trace.lane_id, gaps.ends_with, NONE),
+        launch_name_id=take_or(trace.name_id, gaps.launch, NONE),
+        launch_start_ns=take_or(trace.start_ns, gaps.launch, NONE),
+        names=trace.names,
+        lanes=trace.lanes,
+    )
 
 
 def find_gaps(trace: Trace, states: States, host: HostTimeline, activity: Activity = "compute") -> Gaps:

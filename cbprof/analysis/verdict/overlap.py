@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from cbprof.analysis.accounting.device_time import graph_launches
 from cbprof.analysis.accounting.phases import nearest_rank
 from cbprof.analysis.accounting.states import StateTotals
 from cbprof.analysis.accounting.steps import StepTimes
@@ -47,15 +48,23 @@ class Overlap:
 
     ``hidden_ns``: host work done while the device was active. ``hideable_ns``: the most that could have been, which is
     all the host's work or all the device's, whichever is less; both as far as the host was recorded. ``host_known``:
-    whether that is enough to go by. ``graph_coverage_pct``: the share of steps that replayed a graph; None where the
-    trace does not say.
+    whether that is enough to go by. ``n_steps``: of the device; ``without_graph``: those that replayed no graph, None
+    where the trace does not say.
     """
 
     hidden_ns: int
     hideable_ns: int
     host_known: bool
     launch_lead: LaunchLead | None
-    graph_coverage_pct: float | None
+    n_steps: int
+    without_graph: tuple[int, ...] | None
+
+    @property
+    def graph_coverage_pct(self) -> float | None:
+        """The share of steps that replayed a graph; None where the trace does not say."""
+        if self.without_graph is None or not self.n_steps:
+            return None
+        return 100 * (self.n_steps - len(self.without_graph)) / self.n_steps
 
     @property
     def efficiency_pct(self) -> float | None:
@@ -69,6 +78,7 @@ class Overlap:
             "hideable_ns": self.hideable_ns,
             "efficiency_pct": self.efficiency_pct,
             "graph_coverage_pct": self.graph_coverage_pct,
+            "steps_without_graph": None if self.without_graph is None else list(self.without_graph),
             "launch_lead_ns": {"p1": lead.p1_ns, "p50": lead.p50_ns} if lead else None,
             "launch_late_pct": lead.late_pct if lead else None,
         }
@@ -81,7 +91,8 @@ def overlap(trace: Trace, states: StateTotals, steps: StepTimes) -> Overlap:
         hideable_ns=min(states.cpu, states.gpu),
         host_known=states.host_known,
         launch_lead=launch_lead(steps),
-        graph_coverage_pct=_graph_coverage_pct(trace, steps),
+        n_steps=len(steps),
+        without_graph=_without_graph(trace, steps),
     )
 
 
@@ -95,11 +106,19 @@ def launch_lead(steps: StepTimes) -> LaunchLead | None:
     return LaunchLead(len(lead), int((lead <= 0).sum()), nearest_rank(lead, 1), nearest_rank(lead, 50))
 
 
-def _graph_coverage_pct(trace: Trace, steps: StepTimes) -> float | None:
-    """A step with a ``capture`` span is not a replay. What says that the others are: such a span, or the run itself."""
+def _without_graph(trace: Trace, steps: StepTimes) -> tuple[int, ...] | None:
+    """The steps that replayed no graph. A profiler records the launches of graphs, each within its step.
+
+    Else a step with a ``capture`` span is not a replay, and what says that the others are is such a span, or the run
+    itself.
+    """
+    if not len(steps):
+        return None
+    if trace.is_profile:
+        return tuple(steps.step[~np.isin(steps.step, trace.step[graph_launches(trace)])].tolist())
     captures = ~trace.on_device & np.isin(trace.name_id, trace.ids_of(CAPTURE))
     uses_graphs = True if trace.meta.cuda_graphs is None and captures.any() else trace.meta.cuda_graphs
-    if uses_graphs is None or not len(steps):
+    if uses_graphs is None:
         return None
-    captured = int(np.isin(steps.step, trace.step[captures]).sum())
-    return 100 * (len(steps) - captured) / len(steps) if uses_graphs else 0.0
+    without = np.isin(steps.step, trace.step[captures]) if uses_graphs else np.ones(len(steps), dtype=bool)
+    return tuple(steps.step[without].tolist())

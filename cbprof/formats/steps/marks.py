@@ -46,7 +46,8 @@ _SGLANG_PHASES = {"EXTEND": _PREFILL, "DECODE": _DECODE, "MIXED": _MIXED, "TARGE
 class Mark(NamedTuple):
     """What the name of an annotation says of its step. ``rank`` orders the kinds of annotations, best first.
 
-    All others are -1 where it does not say.
+    ``generated``: tokens, one for each request that decodes; the first one of a request, which the last part of its
+    prefill brings, is not told and not counted. All are -1 where the name does not say.
     """
 
     rank: int = NONE
@@ -55,6 +56,7 @@ class Mark(NamedTuple):
     requests: int = NONE
     context: int = NONE
     phase: int = NONE
+    generated: int = NONE
 
 
 def read_mark(name: str) -> Mark | None:
@@ -69,36 +71,46 @@ def _of_vllm(match: re.Match[str]) -> Mark:
     prefills, decodes = int(match["prefills"]), int(match["decodes"])
     tokens, context = 0, 0
     for inside in (match["prefill"], match["decode"]):
-        if tokens != NONE and (lengths := _LENGTHS.match(inside)):
+        lengths, counted = _LENGTHS.match(inside), _TOKENS.fullmatch(inside)
+        if tokens != NONE and lengths:
             tokens, context = tokens + int(lengths["queries"]), context + int(lengths["keys"])
         else:
-            counted = _TOKENS.fullmatch(inside)
             tokens = NONE if counted is None or tokens == NONE else tokens + int(counted["tokens"])
             context = NONE
-    return Mark(tokens=tokens, requests=prefills + decodes, context=max(context, NONE), phase=_phase(prefills, decodes))
+    phase = _phase(prefills, decodes)
+    drafts = counted is not None and int(counted["tokens"]) > decodes  # speculation: how many are kept is not told
+    generated = NONE if drafts or (lengths and int(lengths["queries"]) > decodes) else decodes
+    return Mark(
+        tokens=tokens, requests=prefills + decodes, context=max(context, NONE), phase=phase, generated=generated
+    )
 
 
 def _of_older_vllm(match: re.Match[str]) -> Mark:
     new, cached = int(match["new"]), int(match["cached"])
-    return Mark(tokens=NONE if new else cached, requests=new + cached, phase=_phase(new, cached))
+    tokens = NONE if new else cached
+    return Mark(tokens=tokens, requests=new + cached, phase=_phase(new, cached), generated=cached)
 
 
 def _of_sglang(match: re.Match[str]) -> Mark:
     requests, phase = int(match["requests"]), _SGLANG_PHASES.get(match["mode"], NONE)
     tokens = int(match["tokens"]) if match["tokens"] else requests if match["mode"] == "DECODE" else NONE
-    return Mark(tokens=tokens, requests=requests, phase=phase)
+    generated = {"DECODE": requests, "EXTEND": 0, "IDLE": 0}.get(match["mode"], NONE)
+    return Mark(tokens=tokens, requests=requests, phase=phase, generated=generated)
 
 
 def _of_atom(match: re.Match[str]) -> Mark:
     tokens, phase = int(match["tokens"] or NONE), BATCH_PHASES.index(match["mode"])
-    return Mark(tokens=tokens, requests=int(match["requests"]), phase=phase)
+    requests = int(match["requests"])
+    generated = {_DECODE: requests, _PREFILL: 0}.get(phase, NONE)
+    return Mark(tokens=tokens, requests=requests, phase=phase, generated=generated)
 
 
 def _of_tensorrt(match: re.Match[str]) -> Mark:
     prefills, decodes = int(match["prefills"]), int(match["decodes"])
     prefill = 0 if not prefills else NONE if match["prefill"] is None else int(match["prefill"])
     tokens = NONE if prefill == NONE else prefill + decodes
-    return Mark(step=int(match["step"]), tokens=tokens, requests=prefills + decodes, phase=_phase(prefills, decodes))
+    phase = _phase(prefills, decodes)
+    return Mark(NONE, int(match["step"]), tokens, prefills + decodes, phase=phase, generated=decodes)
 
 
 def _phase(prefills: int, decodes: int) -> int:
@@ -123,7 +135,8 @@ def with_steps(trace: Trace) -> Trace:
     """The same trace with the step of each span, as far as annotations tell, and the facts of the steps.
 
     A span of the host belongs to the step in whose annotation it starts, on the same thread; what ran on a device, to
-    that of the call which launched it. ``meta.step_frames`` names the annotations of all kinds.
+    that of the call which launched it. ``meta.step_frames`` names the annotations of all kinds, and ``meta.tokens`` is
+    how many tokens the steps generated, where all of them tell.
     """
     may_mark = trace.ids_where(_BEGINNINGS.match, (Kind.CPU_ANNOTATION,))
     marks = {index: mark for index in may_mark if (mark := read_mark(trace.names[index]))}
@@ -140,7 +153,9 @@ def with_steps(trace: Trace) -> Trace:
         trace,
         step=_step_of(trace, rows, number),
         steps=_table(number, chosen),
-        meta=trace.meta.changed(step_frames=frames),
+        meta=trace.meta.changed(
+            step_frames=frames, tokens=_generated(chosen) if trace.meta.tokens is None else trace.meta.tokens
+        ),
     )
 
 
@@ -164,10 +179,16 @@ def _step_of(trace: Trace, frames: Int64, number: Int32) -> Int32:
     return step
 
 
+def _generated(marks: Sequence[Mark]) -> int | None:
+    """The tokens that all these steps generated; None where one does not tell."""
+    found = [mark.generated for mark in marks]
+    return None if NONE in found else sum(found)
+
+
 def _table(number: Int32, marks: Sequence[Mark]) -> StepTable:
     """The facts of the steps that have any, each once."""
     known = {step: mark for step, mark in zip(number.tolist(), marks, strict=True) if mark.phase != NONE}
-    facts = np.array([(step, *known[step][2:]) for step in sorted(known)], dtype=np.int64).reshape(-1, 5)
+    facts = np.array([(step, *known[step][2:6]) for step in sorted(known)], dtype=np.int64).reshape(-1, 5)
     return StepTable(
         step=facts[:, 0].astype(np.int32),
         tokens=facts[:, 1],

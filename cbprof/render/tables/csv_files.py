@@ -16,7 +16,10 @@ from cbprof.errors import UsageError
 from cbprof.trace import BATCH_PHASES
 
 STEP_COLUMNS = tuple(field.name for field in fields(StepTimes))
-GAP_COLUMNS = ("start_ns", "end_ns", "length_ns", "step", "host_late_ns", "in_launch_ns", "queue_ns", "blame_ns")
+GAP_COLUMNS = (
+    *("start_ns", "end_ns", "length_ns", "step", "host_late_ns", "in_launch_ns", "queue_ns", "blame_ns"),
+    *("ended_by", "stream", "launch", "launch_start_ns"),
+)
 
 
 def write_csv(summary: Summary, target: Path) -> tuple[Path, Path]:
@@ -53,7 +56,8 @@ def _gaps(device: DeviceSummary) -> Iterator[Sequence[object]]:
     for index, (start, end, length, step, *parts) in enumerate(zip(*(each.tolist() for each in columns), strict=True)):
         blame = ";".join(f"{part.label}={part.ns}" for part in device.blame.of_gap(index))
         cells = ["" if value == -1 else value for value in (step, *parts)]
-        yield (device.device, start, end, length, *cells, blame)
+        ended = ("" if value is None else value for value in device.ends.of_gap(index))
+        yield (device.device, start, end, length, *cells, blame, *ended)
 
 
 def _write(path: Path, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

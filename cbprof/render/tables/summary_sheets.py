@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
 from cbprof.analysis.accounting.cause_tree import Branch
-from cbprof.analysis.accounting.gaps import LONGEST_GAPS
+from cbprof.analysis.accounting.gaps import LONGEST_GAPS, GapEnd
 from cbprof.analysis.accounting.segments import Segments
 from cbprof.analysis.device import DeviceSummary
 from cbprof.analysis.summary import Summary
 from cbprof.analysis.verdict.latency import Latency
 from cbprof.analysis.verdict.shortened import SHORTENED_BY
 from cbprof.analysis.verdict.verdict import Verdict
+from cbprof.names import short_kernel
 from cbprof.numbers import UNKNOWN, count, duration, percent, rate, ratio, signed_duration
 from cbprof.render.evidence import step_source_in_short
 from cbprof.render.panel import HEADER, LABEL, framed, plain
@@ -24,6 +25,9 @@ from cbprof.render.tables.summary import causes_in_words, place_of, summary_tabl
 from cbprof.trace import NONE
 
 NOT_ENOUGH_RECORDED = "unknown, for too little of the host was recorded"
+
+KERNEL_LENGTH = 40
+MOST_LISTED = 8
 
 TREE_DEPTH = 3
 """Levels of the tree of causes that a table shows; its JSON has all."""
@@ -122,7 +126,25 @@ def overlap(device: DeviceSummary) -> Sheet:
         ("steps without a lead", percent(lead.late_pct) if lead else UNKNOWN),
         ("steps that replay a graph", percent(found.graph_coverage_pct)),
     ]
+    if found.without_graph and len(found.without_graph) < found.n_steps:
+        rows.append(("steps that do not", _listed(found.without_graph)))
     return Sheet(("overlap", "value"), rows, "host and device")
+
+
+def _ended_by(end: GapEnd) -> str:
+    """``nvjet_tst_64x8, by cudaGraphLaunch on stream 7``."""
+    if end.name is None:
+        return ""
+    kernel = short_kernel(end.name)
+    kernel = kernel if len(kernel) <= KERNEL_LENGTH else f"{kernel[: KERNEL_LENGTH - 3]}..."
+    by = f"by {end.launch}" if end.launch else "launch unknown"
+    return f"{kernel}, {by}, {end.stream}"
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    """The first few: ``0, 1, 5 and 12 others``."""
+    shown = ", ".join(map(str, numbers[:MOST_LISTED]))
+    return shown if len(numbers) <= MOST_LISTED else f"{shown} and {len(numbers) - MOST_LISTED} others"
 
 
 def gap_lengths(device: DeviceSummary) -> Sheet:
@@ -132,9 +154,10 @@ def gap_lengths(device: DeviceSummary) -> Sheet:
         most = max(device.blame.of_gap(row), key=lambda part: part.ns)
         at = int(device.gaps.start[row]) - device.window.start_ns
         last = "the last" if device.gaps.ends_with[row] == NONE else "-"
-        rows.append(
-            (place_of(device.gaps, row) or last, duration(int(device.gaps.length_ns[row])), duration(at), most.in_words)
-        )
+        place = place_of(device.gaps, row) or last
+        if device.profile is not None and (ended := _ended_by(device.ends.of_gap(row))):
+            place = f"before {ended}" if place == "-" else f"{place}: {ended}"
+        rows.append((place, duration(int(device.gaps.length_ns[row])), duration(at), most.in_words))
     return Sheet(("gap", "length", "begins at", "largest part"), rows, f"{len(device.gaps):,} gaps")
 
 
