@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import count
+from pathlib import Path
 
 import pytest
 from simulation import serve
 
 from cbprof.engine.config import EngineConfig, Mode
 from cbprof.engine.request import Request
+from cbprof.formats import load
 from cbprof.record.clocks.base import NoClock
-from cbprof.record.cupti import CuptiWindow
+from cbprof.record.cupti import CuptiWindow, say_rank
 from cbprof.record.span_tracer import SpanTracer
 from cbprof.trace import TraceBuilder
 
@@ -29,6 +31,9 @@ class FakeProfiler:
 
     def stop(self) -> None:
         self.log.append("stop")
+
+    def add_metadata_json(self, key: str, value: str) -> None:
+        self.log.append(f"{key} {value}")
 
     def export_chrome_trace(self, path: str) -> None:
         self.log.append(path)
@@ -76,3 +81,25 @@ def test_a_run_that_ends_inside_the_window_stops_the_profiler(profiler: type[Fak
     window, _ = run("async", 4, 100)
     assert profiler.log == ["start", "stop"]
     assert window.stopped_ns is not None
+
+
+def test_the_file_of_a_rank_says_which_rank_it_is(
+    profiler: type[FakeProfiler], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As launchers say it in the environment; a process alone is no rank."""
+    for name, value in (("RANK", "1"), ("LOCAL_RANK", "1"), ("WORLD_SIZE", "2")):
+        monkeypatch.setenv(name, value)
+    run("sync", 2, 4)
+    assert profiler.log == ["start", 'distributedInfo {"rank": 1, "world_size": 2}', "stop"]
+
+
+def test_torch_profiler_writes_the_rank(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name, value in (("RANK", "3"), ("LOCAL_RANK", "1"), ("WORLD_SIZE", "4")):
+        monkeypatch.setenv(name, value)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        say_rank(profile)
+        torch.ones(2).sum()
+    path = tmp_path / "rank3.cupti.json.gz"
+    profile.export_chrome_trace(str(path))
+    meta = load(path).meta
+    assert (meta.rank, meta.world_size) == (3, 4)

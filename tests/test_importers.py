@@ -63,6 +63,24 @@ def test_a_sample_is_found_in_a_folder(importer: Importer, tmp_path: Path) -> No
     assert [file.name for file in find_files([str(tmp_path)])] == [str(sample)]
 
 
+def test_what_sglang_merged_of_the_ranks_beside_it_does_not_count_twice(tmp_path: Path) -> None:
+    """Its names: the profile, then the rank; the merged file of another profile has no ranks beside it."""
+    names = [
+        "1764-TP-0.trace.json.gz",
+        "1764-TP-1-DP-0.trace.json.gz",
+        "merged-1764.trace.json.gz",
+        "merged-176.trace.json.gz",
+        "other/merged-1764.trace.json.gz",
+    ]
+    for name in names:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"")
+    for folder in (str(tmp_path), f"file://{tmp_path}/"):
+        found = [file.name.rpartition(f"{tmp_path}/")[2] for file in find_files([folder])]
+        assert sorted(found) == sorted(set(names) - {"merged-1764.trace.json.gz"})
+    assert len(find_files([str(tmp_path / "merged-1764.trace.json.gz")])) == 1
+
+
 @every_importer
 def test_a_sample_converts_and_stays_the_same(importer: Importer, tmp_path: Path) -> None:
     trace = load(SAMPLES[importer.name](tmp_path))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from glob import glob, has_magic
@@ -15,6 +16,9 @@ from cbprof.formats.importers import SUFFIXES
 
 DATASET = ".parquet"
 """A folder of this ending holds tables, not traces."""
+
+_MERGED = re.compile(r"(?P<folder>(?:.*[/\\])?)merged-(?P<profile>[^/\\]+)\.trace\.json(?:\.gz)?", re.DOTALL)
+"""SGLang's name for all ranks of a profile in one file; those of the ranks are ``PROFILE-TP-0.trace.json.gz``."""
 
 # What stores call the version of an object; the first that there is counts. Without any, its content is read again.
 _VERSIONS = ("ETag", "etag", "md5Hash", "generation", "content_md5", "LastModified", "last_modified")
@@ -55,7 +59,7 @@ def find_files(paths: Sequence[str]) -> list[TraceFile]:
 def _local(path: str) -> Iterator[TraceFile]:
     if os.path.isdir(path):
         inside = (os.path.join(folder, name) for folder, _, names in os.walk(path, onerror=_refuse) for name in names)
-        paths = sorted(name for name in inside if _is_trace(os.path.relpath(name, path)))
+        paths = _once(sorted(name for name in inside if _is_trace(os.path.relpath(name, path))))
     elif has_magic(path) and not os.path.exists(path):
         paths = sorted(name for name in glob(path, recursive=True) if os.path.isfile(name))
     else:
@@ -76,6 +80,13 @@ def _is_trace(path: str) -> bool:
     """By its name; ``path`` is relative to the folder that was named."""
     *folders, name = path.split(os.sep)
     return name.endswith(SUFFIXES) and not any(folder.endswith(DATASET) for folder in folders)
+
+
+def _once(paths: Sequence[str]) -> list[str]:
+    """Without the file in which SGLang merged the ranks that lie beside it: they would count twice."""
+    merged = {path: match for path in paths if (match := _MERGED.fullmatch(path))}
+    ranks = {path: f"{match['folder']}{match['profile']}-" for path, match in merged.items()}
+    return [path for path in paths if path not in ranks or not any(each.startswith(ranks[path]) for each in paths)]
 
 
 def _remote(url: str) -> Iterator[TraceFile]:
@@ -100,7 +111,8 @@ def _listed(fs: Any, path: str) -> Mapping[str, Mapping[str, Any]]:
         found = fs.glob(path, detail=True)
     elif path.endswith("/") or (not of_the_web and fs.isdir(path)):
         inside = fs.find(path, detail=True)
-        found = {key: inside[key] for key in sorted(inside) if _is_trace(key[len(path) :].lstrip("/"))}
+        kept = _once([key for key in sorted(inside) if _is_trace(key[len(path) :].lstrip("/"))])
+        found = {key: inside[key] for key in kept}
     else:
         found = {path: fs.info(path)}
     return found

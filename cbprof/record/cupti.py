@@ -6,6 +6,8 @@ graph launch takes about a millisecond. So the profiled steps are marked, and st
 
 from __future__ import annotations
 
+import json
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -13,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cbprof.engine.hooks import Hooks
+from cbprof.engine.placement import Placement
 from cbprof.meta import ProfiledSteps
 
 if TYPE_CHECKING:
@@ -74,6 +77,7 @@ class CuptiWindow:
         self.started_ns = self._now()
         self._profiler = profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])
         self._profiler.start()
+        say_rank(self._profiler)
 
     def stop(self) -> None:
         """Stop the profiler, if it runs."""
@@ -97,6 +101,21 @@ class CuptiWindow:
             start_ns=self.started_ns - origin_ns,
             end_ns=self.stopped_ns - origin_ns,
             tokens=self.produced,
+        )
+
+
+def say_rank(profiler: profile) -> None:
+    """Let the file say which rank it is, as torch.profiler does where torch.distributed is in use.
+
+    The profiler must be running.
+    """
+    import torch.distributed
+
+    placement = Placement.from_environment(os.environ)
+    alone = placement.world_size == 1
+    if not alone and not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+        profiler.add_metadata_json(
+            "distributedInfo", json.dumps({"rank": placement.rank, "world_size": placement.world_size})
         )
 
 

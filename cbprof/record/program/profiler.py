@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cbprof.record.clocks.choice import cuda_is_up
-from cbprof.record.cupti import cupti_path
+from cbprof.record.cupti import cupti_path, say_rank
 
 if TYPE_CHECKING:
     from torch.profiler import profile
@@ -32,6 +32,7 @@ class Profiler:
             torch.cuda.set_device(index)  # of this thread, which synchronises with its device when it stops
         self._profile = profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])
         self._profile.start()
+        say_rank(self._profile)
 
     def stop(self) -> None:
         """Stop; what was recorded waits for :meth:`write`."""
