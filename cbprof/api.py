@@ -77,26 +77,33 @@ def save_report(recordings: Sequence[Recording], path: str | Path) -> Path:
     target = Path(path)
     if not target.name.lower().endswith(PAGES):
         raise UsageError(f"{target}: the report is a page: choose a name that ends in .html")
-    write_report({recording.name: recording.trace for recording in recordings}, target)
+    files = [file for recording in recordings for file in recording.files]
+    write_report({recording.name: recording.trace for recording in recordings}, target, of=files)
     return target
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Recording:
-    """A trace, and the file it came from, if any. ``steps`` everywhere: (first, last), last exclusive, None for open.
+    """A trace, and the file it came from, if any, or the ``sources`` of which it was made.
 
     Every verb returns a small frozen object that a notebook draws. ``print()`` shows it as the command line does, and
-    ``to_json()``, ``to_markdown()`` and ``to_pandas()`` give it in those forms. All verbs raise UsageError where the
-    trace does not have the steps that were asked for.
+    ``to_json()``, ``to_markdown()`` and ``to_pandas()`` give it in those forms. ``steps`` everywhere: (first, last),
+    last exclusive, None for open; UsageError where the trace does not have them.
     """
 
     trace: Trace
     path: Path | None = None
+    sources: tuple[Path, ...] = ()
 
     @property
     def name(self) -> str:
         """The file as it was given."""
         return str(self.path) if self.path else f"{self.trace.evidence} {self.trace.mode or 'trace'}"
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """What was read: none of it is written over, and what is written is as private."""
+        return ((self.path,) if self.path else ()) + self.sources
 
     def summary(
         self,
@@ -115,7 +122,7 @@ class Recording:
         from cbprof.render.views.run import SummaryView
 
         figures = _figures(self.trace, steps=steps, skip=skip, window=window, activity=activity)
-        return SummaryView(self.name, figures, detailed)
+        return SummaryView(self.name, figures, detailed, self.files)
 
     def gaps(self, *, steps: Steps | None = None, activity: Activity | None = None) -> GapsView:
         """When the devices had nothing to run, and who is to blame."""
@@ -186,7 +193,7 @@ class Recording:
         from cbprof.render.views.examined import LimitsView
 
         wanted = limits if isinstance(limits, Limits) else Limits.parse(limits, "check")
-        return LimitsView(self.name, check(self.trace, wanted, steps=steps))
+        return LimitsView(self.name, check(self.trace, wanted, steps=steps), self.files)
 
     def save(self, path: str | Path, *, flows: bool = True) -> Path:
         """Write the trace as what the name ends in: one of ``TRACES`` or ``TABLES``, which have one row a span.
@@ -199,12 +206,12 @@ class Recording:
             from cbprof.analysis.accounting.host import launches
             from cbprof.formats import save
 
-            save(self.trace, target, launch_of=launches(self.trace) if flows else None)
+            save(self.trace, target, launch_of=launches(self.trace) if flows else None, of=self.files)
         elif target.name.endswith(TABLES):
             from cbprof.formats.tables import write_csv, write_parquet
 
             write = write_parquet if target.suffix == ".parquet" else write_csv
-            write(self.trace, target)
+            write(self.trace, target, of=self.files)
         else:
             known = ", ".join(TRACES + TABLES)
             raise UsageError(f"{target}: its name does not say what to write; end it in one of {known}")
@@ -215,7 +222,8 @@ class Recording:
         from cbprof.render.views.run import TimelineView
         from cbprof.render.web.timeline import timeline_html
 
-        return TimelineView(timeline_html(self.trace, other=other.trace if other else None))
+        files = self.files + (other.files if other else ())
+        return TimelineView(timeline_html(self.trace, other=other.trace if other else None), files)
 
     def save_plot(self, path: str | Path, *, other: Recording | None = None, width: str | None = None) -> Path:
         """Write the timeline as what the name ends in: one of ``PAGES``, or of ``IMAGES``, which need matplotlib.
@@ -229,7 +237,8 @@ class Recording:
         elif target.name.lower().endswith(IMAGES):
             from cbprof.render.static.figure import DEFAULT_WIDTH, parse_width, write_static
 
-            write_static(traces, target, width_in=DEFAULT_WIDTH if width is None else parse_width(width))
+            width_in = DEFAULT_WIDTH if width is None else parse_width(width)
+            write_static(traces, target, width_in=width_in, of=self.files + (other.files if other else ()))
         else:
             raise UsageError(f"{target}: choose a name that ends in {', '.join((PAGES[0], *IMAGES))}")
         return target

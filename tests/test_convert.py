@@ -19,7 +19,7 @@ from cbprof.analysis.accounting.host import launches
 from cbprof.cli.main import app
 from cbprof.errors import UsageError
 from cbprof.formats import load, save
-from cbprof.formats.tables import spans_table, write_csv, write_parquet
+from cbprof.formats.tables import spans_table, write_parquet
 from cbprof.trace import Trace
 
 DATA = Path(__file__).parent / "data"
@@ -140,21 +140,6 @@ def test_a_file_is_not_converted_into_itself(tmp_path: Path) -> None:
     before = path.read_bytes()
     assert isinstance(convert(path, path).exception, UsageError)
     assert path.read_bytes() == before
-
-
-def test_a_table_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    target = tmp_path / "t.csv"
-    target.write_text("what was there")
-
-    def full_disk(_: pd.DataFrame, path: Path, **__: object) -> None:
-        path.write_text("half")
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(pd.DataFrame, "to_csv", full_disk)
-    with pytest.raises(UsageError, match="No space left on device"):
-        write_csv(small_trace(), target)
-    assert target.read_text() == "what was there"
-    assert list(tmp_path.iterdir()) == [target]
 
 
 # Numbers after a round trip

@@ -48,7 +48,7 @@ def predict(
     recording = read(trace, no_cache=no_cache)
     prediction = recording.predict(slots=slots, gpu_speed=gpu_speed, scale=scales, drop=drop or ())
     if output is not None:
-        Recording(prediction.full.trace).save(output, flows=False)
+        Recording(prediction.full.trace, sources=recording.files).save(output, flows=False)
     show(prediction, json=json)
     if output is not None and not json:
         typer.echo(f"wrote {output}\nsee it: cbprof plot {trace} {output}")

@@ -16,6 +16,7 @@ from cbprof.engine.config import EngineConfig
 from cbprof.engine.placement import Placement
 from cbprof.engine.workload import Workload
 from cbprof.errors import UsageError
+from cbprof.files import with_infix
 
 if TYPE_CHECKING:
     from cbprof.engine.config import Mode
@@ -147,7 +148,7 @@ def run(
     paths_of: dict[ModeChoice, dict[Mode, Path]] = {
         ModeChoice.sync: {"sync": output},
         ModeChoice.async_: {"async": output},
-        ModeChoice.both: {"sync": _with_infix(output, "sync"), "async": _with_infix(output, "async")},
+        ModeChoice.both: {"sync": with_infix(output, "sync"), "async": with_infix(output, "async")},
     }
     paths = {each: placement.path(path) for each, path in paths_of[mode].items()}
     if placement.world_size > 1:
@@ -255,9 +256,3 @@ def _keep_cores_apart(config: EngineConfig, placement: Placement) -> None:
 
     if config.device == "host" or (config.device == "auto" and not torch.cuda.is_available()):
         placement.take_cores()
-
-
-def _with_infix(path: Path, infix: str) -> Path:
-    """``trace.json.gz`` with ``sync`` is ``trace.sync.json.gz``."""
-    suffixes = "".join(path.suffixes[-2:]) if path.suffix == ".gz" else path.suffix
-    return path.with_name(path.name.removesuffix(suffixes) + f".{infix}{suffixes}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from errno import ENAMETOOLONG
-from os.path import exists, isdir  # unlike Path's, False for any name that cannot be
+from os.path import isdir  # unlike Path's, False for any name that cannot be
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +12,7 @@ import typer
 
 from cbprof.cli.options import Format
 from cbprof.errors import UsageError
+from cbprof.files import check_not_among
 
 if TYPE_CHECKING:
     from cbprof.render.views.view import View
@@ -45,5 +46,4 @@ def check_output(output: Path, *, inputs: Iterable[Path] = ()) -> None:
     except OSError as error:
         if error.errno == ENAMETOOLONG:
             raise UsageError(f"{output}: cannot be written: {error.strerror}; choose a shorter name") from None
-    if exists(output) and any(exists(path) and output.samefile(path) for path in inputs):
-        raise UsageError(f"{output}: is a file that this command reads; give the output another name")
+    check_not_among(output, inputs)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Self
 
 from cbprof.errors import UsageError
+from cbprof.files import with_infix
 
 RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE = "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"
 
@@ -83,9 +84,8 @@ class Placement:
         """
         if self.world_size == 1:
             return path
-        suffixes = "".join(path.suffixes[-2:]) if path.suffix == ".gz" else path.suffix
-        stem = re.sub(r"\.rank\d{5}(?=\.|$)", "", path.name.removesuffix(suffixes))
-        return path.with_name(f"{stem}.rank{self.rank:05d}{suffixes}")
+        alone = path.with_name(re.sub(r"\.rank\d{5}(?=\.|$)", "", path.name))
+        return with_infix(alone, f"rank{self.rank:05d}")
 
     def take_cores(self) -> None:
         """Keep this process and its children on their share of the machine's cores, if each rank can have one.

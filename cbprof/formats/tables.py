@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
-from contextlib import suppress
+import csv
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cbprof.errors import UsageError
+from cbprof.files import plain_cell, whole_file
 from cbprof.formats.chrome.syntax import to_json
 from cbprof.trace import Trace
 
@@ -30,7 +30,7 @@ def spans_table(trace: Trace) -> pd.DataFrame:
     return table
 
 
-def write_parquet(trace: Trace, path: Path) -> None:
+def write_parquet(trace: Trace, path: Path, *, of: Iterable[Path] = ()) -> None:
     """Write the spans as Parquet; the facts about the run go into its metadata, as JSON under ``cbprof``.
 
     Raises :class:`UsageError` where pyarrow is missing or the place cannot be written.
@@ -45,27 +45,25 @@ def write_parquet(trace: Trace, path: Path) -> None:
     table = pa.Table.from_pandas(spans_table(trace), preserve_index=False)
     facts = to_json(trace.meta.to_json()).encode()
     table = table.replace_schema_metadata({**(table.schema.metadata or {}), b"cbprof": facts})
-    _replacing(path, lambda part: parquet.write_table(table, part))
+    with whole_file(path, "the table", of=of) as file:
+        parquet.write_table(table, file)
 
 
-def write_csv(trace: Trace, path: Path) -> None:
+def write_csv(trace: Trace, path: Path, *, of: Iterable[Path] = ()) -> None:
     """Write the spans as CSV in UTF-8, with a line of headers; ``.gz`` at the end of the name compresses it.
 
-    Raises :class:`UsageError` where the place cannot be written.
+    Names are as :func:`cbprof.files.plain_cell` leaves them. ``of``: what the trace was read from. Raises
+    :class:`CbprofError` where the place cannot be written.
     """
     table, packed = spans_table(trace), path.suffix == ".gz"
-    _replacing(path, lambda part: table.to_csv(part, index=False, compression="gzip" if packed else None))
-
-
-def _replacing(path: Path, write: Callable[[Path], object]) -> None:
-    """Write beside ``path`` and put the whole file there, or nothing."""
-    part = path.with_name(path.name + ".part")
-    try:
-        write(part)
-        os.replace(part, path)
-    except BaseException as error:
-        with suppress(OSError):
-            part.unlink()
-        if isinstance(error, OSError):
-            raise UsageError(f"{path}: cannot be written: {error.strerror or error}; write elsewhere") from error
-        raise
+    texts = table.columns.intersection(["lane", "kind", "name", "args"])
+    table[texts] = table[texts].map(plain_cell, na_action="ignore")
+    # Python's csv quotes a carriage return only where it ends lines.
+    odd = any("\r" in name for name in trace.names)
+    with whole_file(path, "the table", of=of) as file:
+        table.to_csv(
+            file,
+            index=False,
+            compression="gzip" if packed else None,
+            quoting=csv.QUOTE_NONNUMERIC if odd else csv.QUOTE_MINIMAL,
+        )

@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from cbprof.files import write_whole
 from cbprof.formats import save
 from cbprof.lab.catalog import lesson
 from cbprof.lab.chart import svg
 from cbprof.lab.finding import Finding, Table
 from cbprof.lab.terminal import verdict
 from cbprof.render.web.timeline import timeline_html
-from cbprof.render.whole_file import write_whole
 
 PAGE = "index.html"
 FIGURES = "findings.json"

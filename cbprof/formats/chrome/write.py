@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import gzip
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from io import BufferedIOBase
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 
 from cbprof import __version__
 from cbprof.errors import DataError, UsageError
+from cbprof.files import open_locked, whole_file
 from cbprof.formats.chrome.syntax import SCHEMA, to_json
 from cbprof.meta import CHROME, Meta
 from cbprof.trace import BATCH_PHASES, NONE, BatchPhase, Int64, Kind, Lane, RequestEvent, Trace
@@ -44,13 +44,20 @@ class TraceWriter:
 
     Raises :class:`UsageError` if the file cannot be begun, :class:`DataError` if the disk fails later, and again on
     every later write; what was written until then stays in ``part``. ``path`` is only ever replaced by a finished file.
+    ``raw``: a file to write to instead, whose name is somebody else's care.
     """
 
-    def __init__(self, path: Path, meta: Meta) -> None:
+    def __init__(self, path: Path, meta: Meta, raw: BinaryIO | None = None) -> None:
         self.path = path
         self._head = _facts(meta)
         self.part = path.with_name(path.name + ".part")
-        self._raw, self._out = self._open()
+        self._own = raw is None
+        self._raw = self._open() if raw is None else raw
+        self._out: BinaryIO | gzip.GzipFile = self._raw
+        if path.suffix == ".gz":
+            # No time of day in the file: the same spans give the same bytes.
+            name = path.name.removesuffix(".gz")
+            self._out = gzip.GzipFile(name, "wb", compresslevel=_GZIP_LEVEL, fileobj=self._raw, mtime=0)
         self._disk_error: DataError | None = None
         self._lines: list[str] = []
         self._lanes: dict[Lane, int] = {}
@@ -142,8 +149,9 @@ class TraceWriter:
         self._write_lines()
         with self._telling_disk_errors():
             self._out.close()
-            self._raw.close()
-            os.replace(self.part, self.path)
+            if self._own:
+                self._raw.close()
+                os.replace(self.part, self.path)
         return self.path
 
     def abandon(self) -> None:
@@ -159,22 +167,16 @@ class TraceWriter:
             os.dup2(nowhere, self._raw.fileno())
             os.close(nowhere)
 
-    def _open(self) -> tuple[BufferedIOBase, BufferedIOBase]:
-        """The file on disk, and what to write to: the same, or the gzip stream into it."""
+    def _open(self) -> BinaryIO:
         try:
             if self.path.exists() and not self.path.is_file():
                 raise UsageError(f"{self.path}: is not a file, so no trace can be written there; write elsewhere (-o)")
-            raw = self.part.open("wb")
+            return open_locked(self.part)
         except (FileNotFoundError, NotADirectoryError):
             folder = self.path.parent
             raise UsageError(f"{self.path}: there is no folder {folder}; create it, or write elsewhere (-o)") from None
         except OSError as error:
             raise UsageError(f"{self.path}: cannot be written: {error.strerror}; write elsewhere (-o)") from error
-        if self.path.suffix != ".gz":
-            return raw, raw
-        name = self.path.name.removesuffix(".gz")
-        # No time of day in the file: the same spans give the same bytes.
-        return raw, gzip.GzipFile(name, "wb", compresslevel=_GZIP_LEVEL, fileobj=raw, mtime=0)
 
     def _write_lines(self) -> None:
         data = "".join(self._lines).encode()
@@ -213,20 +215,19 @@ class TraceWriter:
         return self._late_facts.pop(step, "") if self._late_facts else ""
 
 
-def save(trace: Trace, path: Path, *, launch_of: Int64 | None = None) -> Path:
-    """Write a whole trace, or nothing. Raises :class:`UsageError` or :class:`DataError` if that is not possible.
+def save(trace: Trace, path: Path, *, launch_of: Int64 | None = None, of: Iterable[Path] = ()) -> Path:
+    """Write a whole trace, or nothing. Raises :class:`CbprofError` if that is not possible.
 
-    ``launch_of``: for each span the index of the one that launched it, or -1; viewers then draw an arrow between them.
+    ``of``: the files that it was read from, see :func:`cbprof.files.whole_file`. ``launch_of``: for each span the index
+    of the one that launched it, or -1; viewers then draw an arrow between them.
     """
-    writer = TraceWriter(path, trace.meta)
-    try:
+    with whole_file(path, "the trace", of=of) as file:
+        writer = TraceWriter(path, trace.meta, file)
         _write_trace(trace, writer)
         if launch_of is not None:
             _write_arrows(trace, writer, launch_of)
-        return writer.close(trace.meta)
-    except BaseException:
-        writer.abandon()
-        raise
+        writer.close(trace.meta)
+    return path
 
 
 def _write_trace(trace: Trace, writer: TraceWriter) -> None:

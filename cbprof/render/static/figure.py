@@ -10,12 +10,13 @@ from __future__ import annotations
 import io
 import re
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cbprof.errors import CbprofError, UsageError
+from cbprof.files import write_whole
 from cbprof.numbers import duration
 from cbprof.render.panel import plain
 from cbprof.render.picture.lanes import lanes_between
@@ -31,7 +32,6 @@ from cbprof.render.static.panels import (
     legend_width,
     time_axis,
 )
-from cbprof.render.whole_file import write_whole
 from cbprof.trace import Trace
 
 if TYPE_CHECKING:
@@ -59,9 +59,11 @@ STYLE: dict[Any, Any] = {
 }
 
 
-def write_static(traces: Sequence[Trace], path: Path, *, width_in: float = DEFAULT_WIDTH) -> None:
+def write_static(
+    traces: Sequence[Trace], path: Path, *, width_in: float = DEFAULT_WIDTH, of: Iterable[Path] = ()
+) -> None:
     """Write :func:`static_image` to ``path``, in the format that its name ends in, whole or not at all."""
-    write_whole(path, static_image(traces, path.suffix.lower().lstrip("."), width_in=width_in), "the picture")
+    write_whole(path, static_image(traces, path.suffix.lower().lstrip("."), width_in=width_in), "the picture", of=of)
 
 
 def static_image(traces: Sequence[Trace], form: str, *, width_in: float = DEFAULT_WIDTH) -> bytes:

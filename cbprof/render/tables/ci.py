@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from xml.etree import ElementTree
 
 from cbprof.analysis.gate.limits import LimitResult
-from cbprof.errors import UsageError
+from cbprof.files import write_whole
 from cbprof.render.panel import plain
 
 
@@ -45,13 +43,6 @@ def junit_xml(results: Sequence[LimitResult], trace: str) -> str:
     return '<?xml version="1.0" encoding="utf-8"?>\n' + ElementTree.tostring(suite, encoding="unicode") + "\n"
 
 
-def write_junit(results: Sequence[LimitResult], trace: str, path: Path) -> None:
-    """Write :func:`junit_xml`, whole or not at all. Raises UsageError where that fails."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        partial.write_text(junit_xml(results, trace), encoding="utf-8")
-        partial.replace(path)
-    except OSError as error:
-        with suppress(OSError):
-            partial.unlink()
-        raise UsageError(f"{path}: cannot write the JUnit report: {error.strerror or error}") from error
+def write_junit(results: Sequence[LimitResult], trace: str, path: Path, *, of: Iterable[Path] = ()) -> None:
+    """Write :func:`junit_xml`, whole or not at all. Raises :class:`CbprofError` where that fails."""
+    write_whole(path, junit_xml(results, trace).encode("utf-8"), "the JUnit report", of=of)

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import csv
-import os
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
 
 from cbprof.analysis.accounting.steps import StepTimes
 from cbprof.analysis.device import DeviceSummary
 from cbprof.analysis.summary import Summary
-from cbprof.errors import UsageError
+from cbprof.files import cannot_write, write_table
 from cbprof.trace import BATCH_PHASES
 
 STEP_COLUMNS = tuple(field.name for field in fields(StepTimes))
@@ -22,21 +19,23 @@ GAP_COLUMNS = (
 )
 
 
-def write_csv(summary: Summary, target: Path) -> tuple[Path, Path]:
+def write_csv(summary: Summary, target: Path, *, of: Iterable[Path] = ()) -> tuple[Path, Path]:
     """Write the steps and the gaps of all devices; return where they are.
 
     ``NAME.csv`` gives NAME.steps.csv and NAME.gaps.csv; a folder gives steps.csv and gaps.csv in it. What is unknown is
-    an empty cell. Raises UsageError where a file cannot be written.
+    an empty cell. ``of``: the trace, see :func:`cbprof.files.whole_file`. Raises CbprofError where a file cannot be.
     """
     named = target.suffix == ".csv"
     folder, prefix = (target.parent, f"{target.stem}.") if named else (target, "")
     steps, gaps = folder / f"{prefix}steps.csv", folder / f"{prefix}gaps.csv"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        _write(steps, ("device", *STEP_COLUMNS), (row for device in summary.devices for row in _steps(device)))
-        _write(gaps, ("device", *GAP_COLUMNS), (row for device in summary.devices for row in _gaps(device)))
     except OSError as error:
-        raise UsageError(f"{target}: cannot write the tables: {error.strerror or error}") from error
+        raise cannot_write(target, "the tables", error) from error
+    step_rows = (row for device in summary.devices for row in _steps(device))
+    gap_rows = (row for device in summary.devices for row in _gaps(device))
+    write_table(steps, ("device", *STEP_COLUMNS), step_rows, "the steps", of=of)
+    write_table(gaps, ("device", *GAP_COLUMNS), gap_rows, "the gaps", of=of)
     return steps, gaps
 
 
@@ -58,17 +57,3 @@ def _gaps(device: DeviceSummary) -> Iterator[Sequence[object]]:
         cells = ["" if value == -1 else value for value in (step, *parts)]
         ended = ("" if value is None else value for value in device.ends.of_gap(index))
         yield (device.device, start, end, length, *cells, blame, *ended)
-
-
-def _write(path: Path, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Whole or not at all."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with partial.open("w", encoding="utf-8", newline="") as file:
-            writer = csv.writer(file)
-            writer.writerow(header)
-            writer.writerows(rows)
-        partial.replace(path)
-    finally:
-        with suppress(OSError):
-            partial.unlink()

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from cbprof.analysis.ranks.report import Job, RanksReport
+from cbprof.files import write_table
 from cbprof.numbers import count, duration, percent, ratio, signed_duration
 from cbprof.render.sheet import Sheet
-from cbprof.render.whole_file import write_whole
 from cbprof.render.words.ranks import A_UNIT, in_words, job_name, reasons, whose
 
 MOST_ROWS = 12
@@ -111,16 +110,16 @@ def job_sheets(report: RanksReport, most_jobs: int) -> Iterator[Sheet]:
             yield skew_sheet(report, job)
 
 
-def write_ranks_csv(report: RanksReport, path: Path) -> None:
-    """Write the ranks to ``path``, whole or not at all.
+def write_ranks_csv(report: RanksReport, path: Path, *, of: Iterable[Path] = ()) -> None:
+    """Write the ranks to ``path``, whole or not at all. ``of``: their traces, see :func:`cbprof.files.whole_file`.
 
     What is unknown is empty; ``blame_ns`` is ``cause=ns;cause=ns``.
     """
-    text = io.StringIO(newline="")
-    writer = csv.DictWriter(text, COLUMNS, restval="", extrasaction="ignore")
-    writer.writeheader()
-    for rank in report.to_json()["ranks"]:
-        start, end = rank.get("window_ns", ("", ""))
-        blame = ";".join(f"{label}={ns}" for label, ns in (rank.get("blame_ns") or {}).items())
-        writer.writerow(rank | {"start_ns": start, "end_ns": end, "blame_ns": blame})
-    write_whole(path, text.getvalue().encode("utf-8", "replace"), "the table")
+    write_table(path, COLUMNS, map(_cells, report.to_json()["ranks"]), "the table", of=of)
+
+
+def _cells(rank: Mapping[str, Any]) -> list[Any]:
+    start, end = rank.get("window_ns", ("", ""))
+    blame = ";".join(f"{label}={ns}" for label, ns in (rank.get("blame_ns") or {}).items())
+    known = {**rank, "start_ns": start, "end_ns": end, "blame_ns": blame}
+    return ["" if (value := known.get(column)) is None else value for column in COLUMNS]

@@ -132,10 +132,11 @@ class HealthView(View):
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class LimitsView(View):
-    """A run held against limits."""
+    """A run held against limits. ``files``: what was read."""
 
     name: str
     full: tuple[LimitResult, ...]
+    files: tuple[Path, ...] = ()
 
     @property
     def passed(self) -> bool:
@@ -156,7 +157,7 @@ class LimitsView(View):
 
     def write_junit(self, target: Path) -> None:
         """Write one test case a limit as JUnit XML. Raises UsageError where that fails."""
-        write_junit(self.full, self.name, target)
+        write_junit(self.full, self.name, target, of=self.files)
 
     def __repr__(self) -> str:
         return "; ".join(str(limit) for limit in self.full)
@@ -185,11 +186,14 @@ class RanksView(View):
 
     def write_csv(self, target: Path) -> None:
         """Write one row a rank."""
-        write_ranks_csv(self.full, target)
+        write_ranks_csv(self.full, target, of=self._files())
 
     def write_page(self, target: Path) -> None:
         """Write the page that ``cbprof fleet --output`` writes."""
-        write_ranks_page(self.full, target)
+        write_ranks_page(self.full, target, of=self._files())
+
+    def _files(self) -> list[Path]:
+        return [Path(file.name) for file in (*(row.file for row in self.full.rows), *self.full.failed)]
 
     def __repr__(self) -> str:
         return f"{count(len(self.full.rows))} ranks in {count(self.full.n_files)} files"

@@ -15,6 +15,7 @@ from cbprof.analysis.accounting.gaps import WhichGaps
 from cbprof.analysis.predict.predict import Prediction
 from cbprof.analysis.summary import Summary, summarize
 from cbprof.analysis.verdict.verdict import Verdict
+from cbprof.files import write_whole
 from cbprof.numbers import duration, percent, ratio
 from cbprof.render.charts.run import gap_chart
 from cbprof.render.charts.steps import prediction_chart
@@ -23,7 +24,6 @@ from cbprof.render.tables import summary_sheets
 from cbprof.render.tables.csv_files import write_csv
 from cbprof.render.tables.predict import Case, figures_sheet, predict_table
 from cbprof.render.views.view import View, one_row
-from cbprof.render.whole_file import write_whole
 from cbprof.trace import BATCH_PHASES, Trace
 
 if TYPE_CHECKING:
@@ -42,11 +42,15 @@ class Loaded(Protocol):
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class SummaryView(View):
-    """The figures of the trace in the file ``name``. ``full``: all of them. ``detailed``: tables show all of them."""
+    """The figures of the trace in the file ``name``. ``full``: all of them. ``detailed``: tables show all of them.
+
+    ``files``: what was read.
+    """
 
     name: str
     full: Summary
     detailed: bool = False
+    files: tuple[Path, ...] = ()
 
     @property
     def wall_ns(self) -> int:
@@ -82,7 +86,7 @@ class SummaryView(View):
 
     def write_csv(self, target: Path) -> tuple[Path, Path]:
         """Write the steps and the gaps: into a folder, or beside NAME.csv. Returns both files."""
-        return write_csv(self.full, target)
+        return write_csv(self.full, target, of=self.files)
 
     def __repr__(self) -> str:
         return f"{self.name}: GPU idle {percent(self.idle_pct)} of {duration(self.wall_ns)}. {self.verdict.sentence}"
@@ -225,14 +229,15 @@ class PredictionView(View):
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class TimelineView:
-    """The interactive timeline, in a frame of the notebook."""
+    """The interactive timeline, in a frame of the notebook. ``files``: what it was drawn from."""
 
     page: str
+    files: tuple[Path, ...] = ()
 
     def save(self, path: str | Path) -> Path:
         """Write the page as a file of its own, whole or not at all. Raises UsageError on a disk error."""
         target = Path(path)
-        write_whole(target, self.page.encode("utf-8"), "the timeline")
+        write_whole(target, self.page.encode("utf-8"), "the timeline", of=self.files)
         return target
 
     def __repr__(self) -> str:

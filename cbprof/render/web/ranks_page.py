@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
 
 from cbprof.analysis.ranks.report import RanksReport
+from cbprof.files import write_whole
 from cbprof.numbers import percent, ticks
 from cbprof.render.panel import plain
 from cbprof.render.picture.ranks_heat import RAMP, Cells, heat_png, lines, most_idle_pct
 from cbprof.render.sheet import Sheet
 from cbprof.render.tables.ranks import failed_sheet, job_sheets, ranks_sheet, slow_sheet
 from cbprof.render.web.page import as_html, data_element, page
-from cbprof.render.whole_file import write_whole
 from cbprof.render.words.ranks import sentences
 
 MOST_LINES = 512
@@ -25,9 +26,9 @@ UNKNOWN = 255  # of an idle share in half per cents
 ROW_LABELS = 24
 
 
-def write_ranks_page(report: RanksReport, path: Path) -> None:
+def write_ranks_page(report: RanksReport, path: Path, *, of: Iterable[Path] = ()) -> None:
     """Write :func:`ranks_html` to ``path``, whole or not at all. Raises :class:`CbprofError` on a disk error."""
-    write_whole(path, ranks_html(report).encode("utf-8"), "the report")
+    write_whole(path, ranks_html(report).encode("utf-8"), "the report", of=of)
 
 
 def ranks_html(report: RanksReport) -> str:

@@ -8,15 +8,15 @@ from __future__ import annotations
 import base64
 import json
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from cbprof.files import write_whole
 from cbprof.render.web.page import as_html, data_element, page, timeline_content
 from cbprof.render.web.report_sections import sections
 from cbprof.render.web.viewer_coarse import MOST_SPANS
-from cbprof.render.whole_file import write_whole
 from cbprof.render.words.report import Reported, gist, notes, reported, subtitle
 from cbprof.trace import Trace
 
@@ -24,9 +24,9 @@ MOST_BYTES = 3_000_000
 MOST_SPANS_IN_A_MAIL = 100_000
 
 
-def write_report(traces: Mapping[str, Trace], path: Path) -> None:
+def write_report(traces: Mapping[str, Trace], path: Path, *, of: Iterable[Path] = ()) -> None:
     """Write :func:`report_html` to ``path``, whole or not at all. Raises :class:`CbprofError` on a disk error."""
-    write_whole(path, report_html(traces).encode("utf-8"), "the report")
+    write_whole(path, report_html(traces).encode("utf-8"), "the report", of=of)
 
 
 def report_html(traces: Mapping[str, Trace]) -> str:

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from cbprof.files import write_whole
 from cbprof.render.picture.scene import scene
 from cbprof.render.web.page import page, timeline_content
-from cbprof.render.whole_file import write_whole
 from cbprof.trace import Trace
 
 
