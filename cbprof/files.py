@@ -26,6 +26,10 @@ _MISPLACED = (FileNotFoundError, NotADirectoryError, IsADirectoryError, Permissi
 _ANYONE = 0o666  # less what the umask takes
 
 
+class FileInUseError(UsageError):
+    """Another process is writing the file."""
+
+
 @contextmanager
 def whole_file(path: Path, what: str, *, of: Iterable[Path] = ()) -> Iterator[BinaryIO]:
     """A new file beside ``path``, under a name that nobody can know, which replaces ``path`` at the end of the block.
@@ -118,7 +122,7 @@ def _move_away(path: Path) -> None:
     left = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
     try:
         if not _lock(left):
-            raise UsageError(f"{path}: another process is writing it; choose another name for this run")
+            raise FileInUseError(f"{path}: another process is writing it; choose another name for this run")
         if not os.fstat(left).st_size:
             path.unlink()
             return

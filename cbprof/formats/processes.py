@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from cbprof.errors import DataError
+from cbprof.files import with_infix
 from cbprof.meta import Meta
 from cbprof.trace import BATCH_PHASES, NONE, Kind, RequestEvent, Trace, TraceBuilder
 
@@ -26,20 +27,12 @@ _PART = re.compile(r"(?P<stem>.*)\.process-[0-9]+(?P<number>\.[0-9]+)?(?P<suffix
 
 def part_of(path: Path, pid: int) -> Path:
     """The file of one process of the recording that is to be ``path``: ``trace.process-123.json``."""
-    suffix = _suffix(path)
-    return path.with_name(f"{path.name.removesuffix(suffix)}.process-{pid}{suffix}")
+    return with_infix(path, f"process-{pid}")
 
 
 def numbered(path: Path, number: int) -> Path:
     """``trace.json.gz`` is the first, ``trace.2.json.gz`` the second."""
-    if number == 1:
-        return path
-    suffix = _suffix(path)
-    return path.with_name(f"{path.name.removesuffix(suffix)}.{number}{suffix}")
-
-
-def _suffix(path: Path) -> str:
-    return "".join(path.suffixes[-2:]) if path.suffix == ".gz" else path.suffix
+    return path if number == 1 else with_infix(path, str(number))
 
 
 class Recording(NamedTuple):

@@ -156,15 +156,16 @@ class Drain:
         device = [error.device_error_ns for error in errors if error.device_error_ns is not None]
         return ClockErrors(max(host, default=None), max(device, default=None))
 
-    def run(self, *, final: bool) -> None:
+    def run(self, *, final: bool, hurry: bool = False) -> None:
         """Write what has been noted so far, and the device spans whose times are known by now.
 
         ``final``: nothing else is running, so take an anchor now, ask for every device span, and do not pause.
+        ``hurry``: do not pause either.
         """
         if self.failure is not None:
             self.queue.clear()
             return
-        self._breathes = not final
+        self._breathes = not (final or hurry)
         try:
             for _ in range(len(self.queue)):
                 write, *args = self.queue.popleft()

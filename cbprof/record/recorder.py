@@ -29,9 +29,18 @@ from cbprof.record.devices import Devices
 from cbprof.record.drain import DeviceLane, Drain, HostSpan, LaunchSpan
 from cbprof.record.lanes import HostLanes
 from cbprof.record.live import Activity
-from cbprof.trace import BatchPhase, RequestEvent, SpanSink
+from cbprof.trace import NONE, BatchPhase, Kind, RequestEvent, SpanSink
 
 DRAIN_PERIOD_S = 0.25
+
+BACKLOG = 8192
+"""Records that may wait for the drain. An engine that never lets go of the GIL starves the drain's thread: from here on
+its own threads wait until half of them are written, so that memory is bounded and a kill loses no more than these."""
+
+BACKLOG_PHASE = "recorder"
+"""What such a wait is called in the trace: work of the host that the recording costs."""
+
+_PAUSE_S = 0.0005
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +84,32 @@ class Recorder:
         self._sink = sink
         self._drain = Drain(sink, origin_ns=self.origin_ns, every_token=every_token)
         self.devices = Devices(self._drain)
-        self._note: Callable[[tuple[Any, ...]], None] = self._drain.queue.append
+        self._queue = self._drain.queue
         self._recorded: Recorded | None = None
         self._draining = threading.Lock()
-        self._stop = threading.Event()
+        self._stop = False
+        self._wake = threading.Event()
         self._thread: threading.Thread | None = None
         _UNDER_WAY.add(self)
+
+    def _note(self, item: tuple[Any, ...]) -> None:
+        self._queue.append(item)
+        if len(self._queue) > BACKLOG:
+            self._let_the_drain_catch_up()
+
+    def _let_the_drain_catch_up(self) -> None:
+        """Stand still until the backlog is half as long; what that takes is in the trace."""
+        begin_ns = self.now()
+        if self._thread is None:
+            self.drain()
+        while len(self._queue) > BACKLOG // 2 and self._thread is not None and self._thread.is_alive():
+            self._wake.set()
+            time.sleep(_PAUSE_S)  # lets go of the GIL
+        stood_still = HostSpan()
+        stood_still.kind, stood_still.name = Kind.CPU_WORK, BACKLOG_PHASE
+        stood_still.step = stood_still.slot = NONE
+        stood_still.start_ns, stood_still.end_ns = begin_ns, self.now()
+        self._queue.append((self._drain.host_span, stood_still, self.lanes.current()))
 
     def note_span(self, span: HostSpan) -> None:
         """``span``, taken on the calling thread or task, is complete."""
@@ -111,16 +140,19 @@ class Recorder:
         return self
 
     def _keep_draining(self) -> None:
-        while not self._stop.wait(DRAIN_PERIOD_S):
-            self.drain()
+        while not self._stop:
+            self._wake.wait(DRAIN_PERIOD_S)
+            self._wake.clear()
+            self.drain(hurry=len(self._queue) > BACKLOG // 2)
 
-    def drain(self, *, final: bool = False) -> None:
+    def drain(self, *, final: bool = False, hurry: bool = False) -> None:
         """Write what has been noted so far; with ``final``, as if nothing else were running any more.
 
+        ``hurry``: without pauses for the engine's threads.
         The first error stops the recording but not the run; :meth:`close` raises it.
         """
         with self._draining:
-            self._drain.run(final=final)
+            self._drain.run(final=final, hurry=hurry)
 
     def edges(self) -> list[Edge]:
         """The orderings between streams that the engine asked for, as far as they have been drained."""
@@ -141,7 +173,8 @@ class Recorder:
         A phase that is still open is not recorded. Raises :class:`CbprofError` if the recording failed on the way.
         """
         if self._recorded is None:
-            self._stop.set()
+            self._stop = True
+            self._wake.set()
             if self._thread is not None:
                 self._thread.join()
             self._drain_to_the_end(patience_s)
@@ -181,7 +214,7 @@ class Recorder:
         self._draining.release()
         if in_child:
             self.forked = True
-            self._note = deque[tuple[Any, ...]](maxlen=0).append
+            self._queue = deque(maxlen=0)
             getattr(self._sink, "disown", lambda: None)()
 
 

@@ -20,6 +20,7 @@ Phases may be opened on any thread and in any asyncio task, on streams of any de
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -30,6 +31,7 @@ from typing import Any, Literal, ParamSpec, Protocol, Self, TypeVar, runtime_che
 from weakref import WeakSet
 
 from cbprof.engine.placement import Placement
+from cbprof.files import FileInUseError, with_infix
 from cbprof.formats import TraceWriter
 from cbprof.meta import Meta
 from cbprof.record import spans
@@ -56,6 +58,8 @@ class TraceFile(Protocol):
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+_log = logging.getLogger("cbprof")
 
 _STEP: ContextVar[int] = ContextVar("cbprof step", default=NONE)
 
@@ -93,6 +97,7 @@ class Tracer:
         now: Callable[[], int] = time.perf_counter_ns,
     ) -> None:
         self.path = Path(out) if isinstance(out, str | Path) else None
+        self._made_in = os.getpid()
         self.meta: dict[str, Any] = {key: value for key, value in {"engine": engine, "mode": mode}.items() if value}
         self.meta |= meta or {}
         self._sink = None if isinstance(out, str | Path) else out
@@ -248,9 +253,21 @@ class Tracer:
         self.meta = placement.facts | self.meta
         if self.path is not None:
             self.path = placement.path(self.path)
-            return TraceWriter(self.path, Meta.parse(self.meta))
+            return self._begin_file(self.path)
         assert self._sink is not None
         return self._sink
+
+    def _begin_file(self, path: Path) -> TraceWriter:
+        """The file, under a name with this process in it where another one has the name, or made the tracer."""
+        meta = Meta.parse(self.meta)
+        if os.getpid() == self._made_in:
+            try:
+                return TraceWriter(path, meta)
+            except FileInUseError:
+                pass
+        self.path = with_infix(path, f"pid{os.getpid()}")
+        _log.warning("another process writes %s: this one writes %s", path, self.path)
+        return TraceWriter(self.path, meta)
 
     def _final(self, recorder: Recorder, recorded: Recorded, *, complete: bool) -> dict[str, Any]:
         """What is known of the recording when it is over."""
