@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 
@@ -10,12 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from oracle import COMPUTE, ENGINE, NO_DEADLINE, Row, trace_of, traces
+from rich.console import Console
 from typer.testing import CliRunner
 
 from cbprof.analysis.gate.compare import FailIf, Ratio, block_edges, compare, ratio_of_sums
+from cbprof.analysis.summary import summarize
 from cbprof.cli.main import app
 from cbprof.errors import UsageError
 from cbprof.formats import load, save
+from cbprof.render.tables.summary import comparison_table
 from cbprof.trace import Kind, Lane, Trace, TraceBuilder
 
 WORKLOAD = {"batch": 4, "requests": 4, "new_tokens": [10, 10]}
@@ -78,9 +82,11 @@ def test_a_few_steps_have_a_ratio_and_no_interval() -> None:
 
 def test_a_phase_of_only_one_run() -> None:
     extra: Row = (ENGINE, Kind.CPU_WORK, "detokenize", 20, 70, 0)
-    other = trace_of(
-        (ENGINE, Kind.CPU_WORK, "launch", 0, 20, 0), (COMPUTE, Kind.GPU_COMPUTE, "compute", 20, 100, 0), extra
-    )
+    step: list[Row] = [
+        (ENGINE, Kind.CPU_WORK, "launch", 0, 20, 0),
+        (COMPUTE, Kind.GPU_COMPUTE, "compute", 20, 100, 0),
+    ]
+    other = trace_of(*step, extra, evidence="emulated")
     change = next(change for change in compare(run(), other).phases if change.name == "detokenize")
     assert (change.before_ns, change.after_ns, change.ratio) == (None, 50, None)
 
@@ -266,3 +272,50 @@ def test_real_runs() -> None:
     assert found.per_step.value == pytest.approx(0.761, abs=0.001)
     assert found.per_token is not None
     assert found.per_token.value == pytest.approx((362.389 / 262_144) / (450.013 / 253_888), rel=1e-5)
+
+
+def measured_by(evidence: str) -> Trace:
+    return trace_of(*rows_of(), evidence=evidence)
+
+
+def rows_of() -> list[Row]:
+    rows: list[Row] = []
+    for step in range(4):
+        start = 100 * step
+        rows += [
+            (ENGINE, Kind.CPU_WORK, "launch", start, start + 10, step),
+            (COMPUTE, Kind.GPU_COMPUTE, "compute", start + 10, start + 90, step),
+        ]
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [("cuda_events", "cupti"), ("cupti", "emulated"), ("emulated", "cuda_events")]
+)
+def test_what_was_measured_in_different_ways_is_not_compared(before: str, after: str) -> None:
+    first, second = measured_by(before), measured_by(after)
+    with pytest.raises(UsageError, match=rf"\({before}\).*\({after}\).*do not mean the same") as refused:
+        compare(first, second)
+    assert refused.value.exit_code == 2
+    text = io.StringIO()
+    Console(file=text, width=80).print(comparison_table(summarize(first), summarize(second)))
+    assert "as fast" not in text.getvalue()
+    assert "no figure of one can be set against the other" in " ".join(text.getvalue().replace("│", " ").split())
+
+
+@pytest.mark.parametrize("other", ["predicted", "unknown", "cuda_events"])
+def test_a_prediction_and_what_does_not_say_are_compared(other: str) -> None:
+    assert compare(measured_by("cuda_events"), measured_by(other)).per_step is not None
+
+
+def test_a_gain_above_the_bound_is_explained() -> None:
+    """The GPU's own work took half the time: twice as fast, where a GPU that never waits gives 1.22."""
+    faster = [(lane, kind, name, a // 2, b // 2, step) for lane, kind, name, a, b, step in rows_of()]
+    texts = []
+    for after in (faster, rows_of()):
+        text = io.StringIO()
+        tables = comparison_table(summarize(trace_of(*rows_of())), summarize(trace_of(*after)))
+        Console(file=text, width=80).print(tables)
+        texts.append(" ".join(text.getvalue().replace("│", " ").split()))
+    explained = "and more, since the GPU's own work took less time as well"
+    assert [explained in text for text in texts] == [True, False]

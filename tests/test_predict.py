@@ -125,6 +125,17 @@ def test_the_order_of_a_prediction_is_safe(steps: list[Costs], slots: int) -> No
     assert all(result.n_found == result.n_possible == 0 for result in hazards.rules)
 
 
+def test_the_ceiling_is_that_of_the_report_on_the_same_file() -> None:
+    """Also where the device worked for no batch: what it did then is not faster in another order of the host's work."""
+    trace = trace_of_run([Costs()] * 6, 1)
+    rows = np.flatnonzero(trace.kind == Kind.GPU_COMPUTE)
+    longer = trace.dur_ns.copy()
+    longer[rows[0]] += 3  # begins under the copy to the device
+    trace = replace(trace, dur_ns=longer)
+    assert predict(trace).ceiling_ns == summarize(trace).devices[0].ceiling_ns
+    assert predict(trace, gpu_speed=2).ceiling_ns == round(predict(trace).ceiling_ns / 2)
+
+
 # By hand --------------------------------------------------------------------------------------------------------------
 
 

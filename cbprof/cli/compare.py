@@ -34,7 +34,8 @@ def compare(
 ) -> None:
     """Compare two traces of one workload: time, idle time, phase by phase, and how sure the difference is.
 
-    Runs of different lengths are compared per token. The exit code is 1 where a --fail-if condition holds.
+    Runs of different lengths are compared per token. The exit code is 1 where a --fail-if condition holds, and 2 where
+    the traces were measured in different ways (CUDA events, CUPTI, emulated), since their figures do not compare.
 
     Examples:
 

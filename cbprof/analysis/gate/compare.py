@@ -17,6 +17,7 @@ from cbprof.analysis.device import DeviceSummary
 from cbprof.analysis.gate.limits import LimitResult, parse_percent
 from cbprof.analysis.summary import Summary, summarize
 from cbprof.errors import UsageError
+from cbprof.meta import Evidence
 from cbprof.names import naming
 from cbprof.trace import Int64, Trace
 
@@ -24,6 +25,14 @@ BLOCKS = 50
 FEWEST_BLOCKS = 8
 RESAMPLES = 2000
 CONFIDENCE_PCT = 95
+
+
+def comparable(before: Evidence, after: Evidence) -> bool:
+    """Whether "GPU active" means the same in both: not where they are known to be measured in different ways.
+
+    A prediction means what the trace means that it was computed from.
+    """
+    return before == after or not {before, after}.isdisjoint(("predicted", "unknown"))
 
 
 class Ratio(NamedTuple):
@@ -66,6 +75,14 @@ WORKLOAD = ("workload", "model", "dtype")
 
 CIRCUMSTANCES = ("device", "engine", "evidence", "torch", "transformers", "config")
 """Metadata that says with what. A difference here may be the change itself, or may explain it."""
+
+_MEASURED_BY: Mapping[Evidence, str] = MappingProxyType(
+    {
+        "cuda_events": "event spans on a stream (cuda_events)",
+        "cupti": "the device's own records (cupti)",
+        "emulated": "a host that plays the device (emulated)",
+    }
+)
 
 RESULTS = frozenset({"steps", "complete", "tokens", "wall_s"})
 """What some engines note in the workload after the run: outcomes, not a part of the question."""
@@ -154,8 +171,13 @@ def compare(
 ) -> Comparison:
     """Compare two traces, or their ``steps`` (first, last). ``seed``: of the bootstrap.
 
-    Raises UsageError where a trace has no such steps.
+    Raises UsageError where a trace has no such steps, or where the two were measured in different ways.
     """
+    if not comparable(before.evidence, after.evidence):
+        raise UsageError(
+            f"the first trace was measured by {_MEASURED_BY[before.evidence]} and the second by "
+            f"{_MEASURED_BY[after.evidence]}: their figures do not mean the same; record both in one way"
+        )
     old, new = summarize(before, steps=steps), summarize(after, steps=steps)
     differences = tuple(_differences(before, after))
     known = None not in (before.meta.workload, after.meta.workload)

@@ -31,10 +31,11 @@ SCHEMA = 1
 class Prediction:
     """A predicted run beside the measured one. Times in nanoseconds, windows as in every report.
 
-    ``trace``: the predicted run, evidence ``predicted``. ``ceiling_ns``: its compute alone, the least that any order of
-    the host's work could reach. ``one_off_ns``: graph captures within the predicted run, once per slot; the predicted
-    time includes them. ``host_bound_steps``: the batches whose compute the device still waits for, apart from the
-    first, from those that no request had come for, and from those whose own launch or the one before captures a graph.
+    ``trace``: the predicted run, evidence ``predicted``. ``ceiling_ns``: the time left if the GPU never waited, as in
+    the report of the measured run: its GPU active time, by the speed of the what-if, but no more than was predicted.
+    ``one_off_ns``: graph captures within the predicted run, once per slot; the predicted time includes them.
+    ``host_bound_steps``: the batches whose compute the device still waits for, apart from the first, from those that no
+    request had come for, and from those whose own launch or the one before captures a graph.
     ``notes``: what to keep in mind.
     """
 
@@ -110,7 +111,7 @@ def predict(
         measured_idle_ns=idle_ns(trace, measured.device, measured.window),
         predicted_wall_ns=window.length_ns,
         predicted_idle_ns=idle_ns(predicted, measured.device, window),
-        ceiling_ns=gpu_active(predicted, measured.device).total_ns,
+        ceiling_ns=min(_ceiling_ns(measured, what_if), window.length_ns),
         one_off_ns=int(measured.capture_ns.sum()),
         n_steps=len(measured.batches),
         host_bound_steps=_host_bound(measured, schedule),
@@ -135,6 +136,13 @@ def _notes(measured: Measured) -> Iterator[str]:
         yield "requests arrive when they did: batches keep their requests, although a faster engine may form others"
     if (measured.batches.wait == NONE).all():
         yield "no wait spans: the host counts as waiting from its last launch until the device is done"
+
+
+def _ceiling_ns(measured: Measured, what_if: WhatIf) -> int:
+    """The ceiling of the report on the same file, on a GPU of the what-if's speed."""
+    window = measured.window
+    active = gpu_active(measured.trace, measured.device).clip(window.start_ns, window.end_ns)
+    return int(what_if.compute_ns(np.array(active.total_ns)))
 
 
 def _metadata(measured: Measured, what_if: WhatIf) -> Meta:

@@ -13,6 +13,7 @@ from rich.text import Text
 from cbprof.analysis.accounting.cause_tree import Causes
 from cbprof.analysis.accounting.gaps import Gaps
 from cbprof.analysis.device import DeviceSummary
+from cbprof.analysis.gate.compare import comparable
 from cbprof.analysis.summary import Summary
 from cbprof.numbers import UNKNOWN, count, duration, percent, rate, ratio
 from cbprof.render.panel import HEADER, LABEL, closing_lines, framed, plain
@@ -173,9 +174,10 @@ ACTIVE_PCT = _Figure("GPU active", _active_pct, percent)
 
 def _figures_compared(before: Summary, after: Summary, names: tuple[str, str]) -> Table:
     table = _columns("", *names, f"{names[1]} / {names[0]}")
+    same = comparable(before.evidence, after.evidence)
     for figure in (WALL, TOKENS, STEPS, PER_STEP, IDLE_PCT):
         old, new = figure.value(before), figure.value(after)
-        change = ratio(new / old) if old and new is not None else ""
+        change = ratio(new / old) if old and new is not None and same else ""
         table.add_row(
             Text(figure.label, "" if figure.style else LABEL),
             figure.text(old),
@@ -222,14 +224,17 @@ def _causes_compared(before: Summary, after: Summary, names: tuple[str, str]) ->
     if not largest:
         return None
     table = _columns("the GPU waited for, per step", *names, f"{names[1]} / {names[0]}")
+    same = comparable(before.evidence, after.evidence)
     for name in largest:
-        change = ratio(new.get(name, 0) / old[name]) if old.get(name) else ""
+        change = ratio(new.get(name, 0) / old[name]) if same and old.get(name) else ""
         table.add_row(Text(name), duration(old.get(name, 0)), duration(new.get(name, 0)), change)
     return table
 
 
 def _gain(before: Summary, after: Summary, names: tuple[str, str]) -> Text | None:
     """What changed per token (or per step), against what could have at most."""
+    if not comparable(before.evidence, after.evidence):
+        return Text("measured in different ways, so that no figure of one can be set against the other")
     device = before.most_idle
     if before.tokens_per_s and after.tokens_per_s:
         gain, unit = after.tokens_per_s / before.tokens_per_s, "tokens/s"
@@ -240,6 +245,8 @@ def _gain(before: Summary, after: Summary, names: tuple[str, str]) -> Text | Non
     text = Text.assemble((f"{names[1]} is {ratio(gain)} as fast", HEADER), f" in {unit}")
     if device is not None and device.speedup_bound:
         text.append(f"; a GPU that never waits: {ratio(device.speedup_bound)}")
+        if gain > device.speedup_bound:
+            text.append(", and more, since the GPU's own work took less time as well")
     return text
 
 

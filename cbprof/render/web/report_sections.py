@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
-from cbprof.analysis.gate.compare import compare
+from cbprof.analysis.gate.compare import comparable, compare
 from cbprof.analysis.summary import summarize
 from cbprof.meta import Meta
 from cbprof.numbers import count, duration
@@ -87,11 +87,12 @@ def _side_by_side(runs: Sequence[Reported]) -> Section:
     names = [run.label if len({each.label for each in runs}) == len(runs) else run.name for run in runs]
     made.chart(
         states_chart({name: run.summary for name, run in zip(names, runs, strict=True)}),
-        "Shares of the time of each run: solid is the GPU at work, hatched and dotted is the GPU waiting.",
+        "Shares of the time of each run: solid is the GPU at work, hatched and dotted is the GPU waiting, crossed is a "
+        "host of which no record tells.",
     )
     if len({run.summary.evidence for run in runs}) > 1:
         made.parts.append(f'<p class="caption">{as_html(DIFFERENT_EVIDENCE)}</p>')
-    if len(runs) == 2:
+    if len(runs) == 2 and comparable(runs[0].summary.evidence, runs[1].summary.evidence):
         made.sheets(comparison_sheets(compare(runs[0].trace, runs[1].trace), (names[0], names[1])))
     return made
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cbprof.analysis.accounting.blame import Cause
+from cbprof.analysis.gate.compare import comparable
 from cbprof.analysis.hazards.hazards import Hazards, find_hazards
 from cbprof.analysis.predict.predict import Prediction, predict
 from cbprof.analysis.summary import Summary, summarize
@@ -88,6 +89,8 @@ def _sentence(run: Reported) -> str:
 
 
 def _gain(before: Reported, after: Reported) -> str:
+    if not comparable(before.summary.evidence, after.summary.evidence):
+        return ""
     rates = [
         (each.tokens_per_s or 0, each.n_steps / each.wall_ns if each.wall_ns else 0)
         for each in (before.summary, after.summary)
