@@ -117,7 +117,7 @@ def test_a_tpu_is_not_understood(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("process", "thread"),
-    [("Ascend Hardware", "Stream 2"), ("NPU 3", "tasks"), ("tool", "GPU queue 1"), ("gpu-0", ""), ("tool", "Stream 5")],
+    [("Hardware", "Stream 2"), ("NPU 3", "tasks"), ("tool", "GPU queue 1"), ("gpu-0", ""), ("tool", "Stream 5")],
 )
 def test_a_row_that_is_called_like_a_device_is_no_host(tmp_path: Path, process: str, thread: str) -> None:
     found = summary(tmp_path, *named(1, process, t4=thread), span(1, 4, 0, 50, "MatMul", "task"), *HOST)

@@ -6,7 +6,7 @@ import re
 
 # Libraries that move data between devices, by the words in the names of their kernels.
 _COLLECTIVE = re.compile(
-    r"nccl|rccl|hccl|oneccl|mscclpp"  # of NVIDIA, AMD, Huawei, Intel, Microsoft
+    r"nccl|rccl|hccl|hcom_|oneccl|mscclpp"  # of NVIDIA, AMD, Huawei, Intel, Microsoft
     r"|cross_device_reduce|multimem_all|one_shot_all|two_shot_all"  # custom and symmetric-memory all-reduce
     r"|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all"
     r"|deep_ep::|nvshmem|pplx::|\bEp(Dispatch|Combine)",  # experts' tokens: DeepEP, NVSHMEM, PPLX, MORI
@@ -19,7 +19,7 @@ _SYNCHRONISING = re.compile(
     r"|cn(rt)?[A-Z][A-Za-z]*Sync"  # Cambricon
     r"|(ur|pi)(Events?Wait|QueueFinish)\b"  # SYCL: Unified Runtime, and what came before it
 )
-_BLOCKING_COPY = re.compile(r"(cuda|cu|hip)Memcpy(?!\w*Async)")
+_BLOCKING_COPY = re.compile(r"(cuda|cu|hip|aclrt)Memcpy(?!\w*Async)")
 _API_VERSION = re.compile(r"_v\d{4,}$")
 
 

@@ -99,7 +99,7 @@ class _Edge(NamedTuple):
 
 @dataclass(slots=True)
 class Collector:
-    """All spans so far, the names of processes by pid and of threads by (pid, tid), and the arrows of launches.
+    """All spans so far, the names and labels of processes and the names of threads, and the arrows of launches.
 
     ``n_events`` counts the events of any phase. ``n_unmatched`` counts the ``B`` events without an end, once the spans
     have been taken. ``needs_text`` turns True at the first time that float64 cannot hold.
@@ -109,6 +109,7 @@ class Collector:
     wheres: Numbers[tuple[Scalar, Scalar, Scalar, Scalar]] = field(default_factory=Numbers)
     thread_names: dict[tuple[Scalar, Scalar], str] = field(default_factory=dict)
     process_names: dict[Scalar, str] = field(default_factory=dict)
+    process_labels: dict[Scalar, str] = field(default_factory=dict)
     arrows: list[Arrow] = field(default_factory=list)
     n_events: int = 0
     n_unmatched: int = 0
@@ -155,6 +156,7 @@ class Collector:
         self._edges += other._edges
         self.thread_names |= other.thread_names
         self.process_names |= other.process_names
+        self.process_labels |= other.process_labels
         self.arrows += other.arrows
         self.n_events += other.n_events
         self.has_phases = self.has_phases or other.has_phases
@@ -205,6 +207,8 @@ class Collector:
                     self.thread_names[event.pid, event.tid] = event.args.name
                 elif event.name == "process_name":
                     self.process_names[event.pid] = event.args.name
+            elif event.ph == "M" and event.args and isinstance(event.args.labels, str):
+                self.process_labels[event.pid] = event.args.labels
             elif event.ph in {"B", "E"}:
                 self._edges.append(_Edge(event.ph == "B", _time_of(event), event))
             elif event.ph in {"s", "f"} and is_of_launch(event.name, event.cat):

@@ -19,9 +19,10 @@ NO_TEXT = Raw(b"")
 
 
 class Args(Struct, gc=False):
-    """What an importer needs of ``args``. ``name`` is that of a process or a thread, in an event of metadata.
+    """What an importer needs of ``args``.
 
-    ``correlation_id`` is what XLA calls ``correlation``.
+    ``correlation_id`` is what XLA calls ``correlation``. In an event of metadata, ``name`` is that of a process or a
+    thread, and ``labels`` are those of a process.
     """
 
     device: int | str | None = None
@@ -29,6 +30,7 @@ class Args(Struct, gc=False):
     correlation: int | str | None = None
     correlation_id: int | str | None = None
     name: Any = None
+    labels: Any = None
 
 
 class Event(Struct, gc=False):
@@ -112,6 +114,7 @@ def narrowed(event: LooseEvent) -> TextEvent:
             correlation=_scalar(args.get("correlation")),
             correlation_id=_scalar(args.get("correlation_id")),
             name=args.get("name"),
+            labels=args.get("labels"),
         ),
     )
 

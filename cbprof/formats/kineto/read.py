@@ -99,7 +99,9 @@ def _trace(spans: Spans, collector: Collector, events: EventStream) -> Trace:
         raise NativeTraceError
     launched_on = {(arrow.pid, arrow.tid) for arrow in collector.arrows if not arrow.begins}
     written = [Where(*key) for key in collector.wheres]
-    rows_of_file = name_rows(written, collector.process_names, collector.thread_names, launched_on)
+    rows_of_file = name_rows(
+        written, collector.process_names, collector.process_labels, collector.thread_names, launched_on
+    )
     wheres = rows_of_file.wheres
     kind, not_understood = _kinds(spans, whats, rows_of_file)
     timed = (spans.start_ns != NOT_A_TIME) & (spans.dur_ns != NOT_A_TIME) & (spans.dur_ns >= 0)
@@ -124,7 +126,10 @@ def _trace(spans: Spans, collector: Collector, events: EventStream) -> Trace:
     if Role.WORK in rows_of_file.roles:  # XLA's hosts are traced in calls of no category
         calls |= ~on_device[rows] & (spans.link[rows] != NONE)
     tags = tags_of(wheres, _rows_in(spans.where[rows][on_device[rows]]), _rows_in(spans.where[rows][calls]))
-    names, lanes = Index[str](), Lanes(wheres, tags, collector.thread_names, NONE if meta.rank is None else meta.rank)
+    names, lanes = (
+        Index[str](),
+        Lanes(rows_of_file.lanes, tags, collector.thread_names, NONE if meta.rank is None else meta.rank),
+    )
     name_id = names.codes(what.name for what in whats)
     link = np.where(on_device[rows] | calls, spans.link[rows], NONE)
     link, health["n_ambiguous_launches"] = _within_processes(link, calls, spans.where[rows], wheres, tags)
@@ -190,7 +195,7 @@ def _kinds(spans: Spans, whats: Sequence[What], rows: Rows) -> tuple[Int8, Count
         if role is Role.HOST:
             meant.append(_code(kind_of(what, rows.wheres[at])))
         elif role is Role.WORK:
-            meant.append(int(kind_of_work(what.name)))
+            meant.append(_code(kind_of_work(what.name)))
         else:
             meant.append(NONE)
         if role is Role.UNKNOWN:

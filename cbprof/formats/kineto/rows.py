@@ -8,6 +8,7 @@ torch.profiler says in the category of each event what it is. Other tools name t
     Trace             GPU Stream 7            work, by category     Proton, of Triton
                       Graph: Stream 7         ranges around the kernels of a CUDA graph
                       CPU Thread 0            the host
+    Ascend Hardware   Stream 2                work of a device      Ascend, see ``ascend.py``
 
 What stands on a device's row in a form that is not known is not understood: it is no work of the host, and is told.
 """
@@ -20,6 +21,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple
 
+from cbprof.formats.kineto.ascend import on_their_threads, rows_of_npus
 from cbprof.formats.kineto.scalars import Scalar, Where
 
 _XLA_DEVICE = re.compile(r".*/device:[a-z_]+:(\d+)\b.*", re.IGNORECASE)
@@ -49,17 +51,19 @@ class Role(Enum):
 class Rows(NamedTuple):
     """``roles``: of each row of a file. ``wheres``: the rows, with the device and the stream that their names tell.
 
-    ``names``: what to call them in a sentence.
+    ``names``: what to call them in a sentence. ``lanes``: the rows on whose lanes their spans go.
     """
 
     roles: Sequence[Role]
     wheres: Sequence[Where]
     names: Sequence[str]
+    lanes: Sequence[Where]
 
 
 def name_rows(
     wheres: Sequence[Where],
     process_names: Mapping[Scalar, str],
+    process_labels: Mapping[Scalar, str],
     thread_names: Mapping[tuple[Scalar, Scalar], str],
     launched_on: Iterable[tuple[Scalar, Scalar]],
 ) -> Rows:
@@ -75,8 +79,13 @@ def name_rows(
     }
     shared = {number for number, count in Counter(xla[pid] for pid in with_streams).items() if count > 1}
     ends = set(launched_on)
+    npus = rows_of_npus(wheres, processes, threads, process_labels)
     roles, placed = [], []
-    for where, process, thread in zip(wheres, processes, threads, strict=True):
+    for place, (where, process, thread) in enumerate(zip(wheres, processes, threads, strict=True)):
+        if npu := npus.get(place):
+            roles.append(Role.WORK if npu.is_work else Role.RANGES)
+            placed.append(where._replace(device=npu.device, stream=npu.stream))
+            continue
         role, stream = Role.HOST, None
         if where.pid in with_streams:
             stream = _XLA_STREAM.fullmatch(thread)
@@ -103,7 +112,7 @@ def name_rows(
         ": ".join(filter(None, (process or f"process {where.pid}", thread)))
         for where, process, thread in zip(wheres, processes, threads, strict=True)
     ]
-    return Rows(roles, placed, names)
+    return Rows(roles, placed, names, on_their_threads(placed, processes) if npus else placed)
 
 
 def in_words(counts: Mapping[str, int]) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 
 from cbprof.formats.cuda_names import is_collective, is_wait
+from cbprof.formats.kineto.ascend import is_task_without_work, is_waiting_call
 from cbprof.formats.kineto.scalars import Scalar, What, Where
 from cbprof.trace import NONE, Kind
 
@@ -54,8 +55,8 @@ def kind_of(what: What, where: Where | None) -> Kind | None:
         return Kind.GPU_COMM if is_collective(name) else Kind.GPU_COMPUTE
     if cat in {"gpu_memcpy", "memcpy"}:
         return copy_kind(name)
-    if is_call(what):
-        return Kind.CPU_WAIT if is_wait(name) else Kind.CPU_WORK
+    if is_wait(name) if is_call(what) else not cat and is_waiting_call(name):
+        return Kind.CPU_WAIT
     if cat in _NAMED:
         return _NAMED[cat]
     if name.startswith(_PROFILER_STEP):  # older versions wrote it as an operator
@@ -63,8 +64,10 @@ def kind_of(what: What, where: Where | None) -> Kind | None:
     return None if cat in _NOT_WORK or cat.startswith("gpu_") or _MARKERS.fullmatch(cat) else Kind.CPU_WORK
 
 
-def kind_of_work(name: str) -> Kind:
-    """The kind of what stands on a stream, where only its name tells: ``MemcpyD2H``, ``fusion_3``."""
+def kind_of_work(name: str) -> Kind | None:
+    """The kind of what stands on a stream, where only its name tells: ``MemcpyD2H``, ``fusion_3``; None for no work."""
+    if is_task_without_work(name):
+        return None
     if name.lower().startswith("memset"):
         return Kind.GPU_SET
     if name.lower().startswith("memcpy"):
