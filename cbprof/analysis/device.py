@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from cbprof.analysis.accounting.blame import Blame, blame_gaps
+from cbprof.analysis.accounting.blame import Blame, Cause, blame_gaps
 from cbprof.analysis.accounting.cause_tree import Causes, causes
 from cbprof.analysis.accounting.device_time import device_time, graph_launches
 from cbprof.analysis.accounting.gaps import LONGEST_GAPS, GapEnds, Gaps, WhichGaps, find_gaps, gap_ends
 from cbprof.analysis.accounting.host import HostTimeline
 from cbprof.analysis.accounting.idle import idle_ns, idle_pct
+from cbprof.analysis.accounting.intervals import EMPTY
 from cbprof.analysis.accounting.segments import NO_SEGMENTS, Segments, over_context, over_time
 from cbprof.analysis.accounting.states import Activity, StateTotals, states
 from cbprof.analysis.accounting.steps import StepTimes, step_times, with_host_in
@@ -33,7 +34,8 @@ class DeviceSummary:
     states and the gaps follow the summary's activity.
     ``idle_ns`` is None where the window holds no span of that activity, since nothing is known then.
     ``n_graph_launches`` is None where the evidence cannot tell. ``one_off_idle_ns`` is the idle time that graph
-    captures and warm-up cost. ``device_name``: what the file calls the device, where that is not its number.
+    captures and warm-up cost. ``missing_ns`` is that in which records are missing: it is not known to be idle.
+    ``device_name``: what the file calls the device, where that is not its number.
     ``understood``: False where nothing is said that rests on launches, such as the four states.
     """
 
@@ -61,6 +63,7 @@ class DeviceSummary:
     over_context: Segments
     verdict: Verdict
     understood: bool = True
+    missing_ns: int = 0
     profile: Profile | None = None
     device_name: str | None = None
 
@@ -89,6 +92,13 @@ class DeviceSummary:
         return idle_pct(self.profile.idle_outside_ns, self.window.length_ns - self.profile.overhead_ns)
 
     @property
+    def idle_pct_excl_missing(self) -> float | None:
+        """The idle share without the time in which records are missing; None where none are."""
+        if self.idle_ns is None or not self.missing_ns:
+            return None
+        return idle_pct(self.idle_ns - self.missing_ns, self.window.length_ns - self.missing_ns)
+
+    @property
     def idle_pct_excl_one_off(self) -> float | None:
         """The same without graph captures and warm-up, in the idle time as in the window."""
         if self.idle_ns is None:
@@ -97,8 +107,11 @@ class DeviceSummary:
 
     @property
     def ceiling_ns(self) -> int | None:
-        """The time left if all exposed host time vanished: the device's active time, and nothing else."""
-        return None if self.idle_ns is None else self.window.length_ns - self.idle_ns
+        """The time left if all exposed host time vanished: the device's active time, and nothing else.
+
+        Time in which records are missing is not known to be idle, and stays.
+        """
+        return None if self.idle_ns is None else self.window.length_ns - self.idle_ns + self.missing_ns
 
     @property
     def speedup_bound(self) -> float | None:
@@ -122,6 +135,8 @@ class DeviceSummary:
             "idle_ns": self.idle_ns,
             "idle_pct": self.idle_pct,
             "idle_pct_excl_overhead": self.idle_pct_excl_overhead,
+            "missing_ns": self.missing_ns if known else None,
+            "idle_pct_excl_missing": self.idle_pct_excl_missing,
             "n_gpu_events": self.n_gpu_events,
             "n_streams": self.n_streams,
             "n_graph_launches": self.n_graph_launches,
@@ -187,14 +202,16 @@ def summarize_device(
     blame = blame_gaps(trace, device, gaps, host)
     found = causes(trace, blame, host)
     once_ns = one_off_idle_ns(trace, device, host, gaps, blame)
+    missing_ns = host.known.missing.get(device, EMPTY).intersect(here.gaps).total_ns
     overlapped = overlap(trace, totals, steps)
     findings = Findings(
         evidence_level=trace.evidence,
         n_gpu_events=time.n_events,
         states=totals,
         gaps=gaps,
-        causes=found.totals,
+        causes=[total for total in found.totals if total.cause is not Cause.MISSING],
         one_off_idle_ns=once_ns,
+        missing_ns=missing_ns,
         overlap=overlapped,
         blocked=blocked(trace, here, host),
         shortened=shortened(
@@ -232,6 +249,7 @@ def summarize_device(
         over_context=NO_SEGMENTS if idle is None else over_context(here, steps),
         verdict=judge(None if idle is None else findings),
         understood=device in host.understood,
+        missing_ns=missing_ns,
         profile=profile(trace, here) if trace.is_profile else None,
         device_name=trace.meta.device_names.get(device),
     )

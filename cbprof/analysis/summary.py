@@ -31,7 +31,7 @@ from cbprof.analysis.verdict.one_off import OneOff, one_offs
 from cbprof.analysis.verdict.verdict import Verdict, judge
 from cbprof.errors import UsageError
 from cbprof.meta import Evidence
-from cbprof.numbers import percent
+from cbprof.numbers import duration, percent
 from cbprof.trace import RequestEvent, Trace
 
 SCHEMA = 1
@@ -174,7 +174,7 @@ def summarize(
     whole = hull(windows)
     whole = run if whole == run else whole
     host = host_timeline(trace)
-    health = examine(trace, clocks=host.clocks) if trace.is_profile else None
+    health = examine(trace, host.known) if trace.is_profile else None
     devices: tuple[DeviceSummary, ...] = ()
     phases: tuple[PhaseTime, ...] = ()
     if run is not None and whole is not None:
@@ -256,6 +256,9 @@ def _warnings(trace: Trace, devices: tuple[DeviceSummary, ...], activity: Activi
         elif not device.states.host_known and device.understood:
             share = 100 * device.states.untraced / device.window.length_ns
             yield f"{percent(share)} of the time no record says what the host did: whether it worked then is unknown"
+        if device.missing_ns:
+            rest, idle = duration(device.window.length_ns - device.missing_ns), percent(device.idle_pct_excl_missing)
+            yield f"records are missing; of the {rest} that are recorded whole the GPU was idle {idle}"
     if trace.evidence == "unknown" and devices:
         yield "the file does not say how it was measured: what counts as active, and how exactly, is unknown"
     if trace.evidence == "cuda_events" and devices and trace.meta.clock_error_ns is None:

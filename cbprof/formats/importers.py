@@ -22,6 +22,7 @@ from cbprof.formats.chrome import syntax as chrome_syntax
 from cbprof.formats.nsys import read as nsys
 from cbprof.formats.processes import merged, recording_in
 from cbprof.formats.rocm import rocpd
+from cbprof.formats.sampled import doubted, says_sampled
 from cbprof.formats.steps.marks import with_steps
 from cbprof.formats.steps.search import with_searched_steps
 from cbprof.trace import Trace
@@ -134,7 +135,8 @@ def importer_of(path: Path) -> Importer:
 
 
 def _load(path: Path, options: ReadOptions) -> Trace:
-    return importer_of(path).load(path, options)
+    trace = importer_of(path).load(path, options)
+    return doubted(trace) if trace.is_profile and says_sampled(path.name, trace.meta.extra) else trace
 
 
 def _is_pipe(path: Path) -> bool:

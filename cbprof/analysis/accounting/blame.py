@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from cbprof.analysis.accounting.gaps import Gaps
 from cbprof.analysis.accounting.host import HostTimeline, frames, main_lane
-from cbprof.analysis.accounting.intervals import Intervals, overlaps, sum_by, union, union_of
+from cbprof.analysis.accounting.intervals import EMPTY, Intervals, overlaps, sum_by, union, union_of
 from cbprof.analysis.accounting.window import ONE_OFF, spans_named
 from cbprof.names import short
 from cbprof.trace import COPY_KINDS, NONE, Int8, Int32, Int64, Kind, Trace, one_of, take_or
@@ -48,13 +48,17 @@ class Cause(IntEnum):
     UNTRACED = 9
     UNKNOWN = 10
     IN_STEP = 11
+    MISSING = 12
 
     @property
     def label(self) -> str:
         """The short name of the data formats; a cause of :data:`NAMED` goes by the name of its host span instead."""
         name = self.name.lower().replace("_", " ")
-        return f"({name})" if self in {Cause.UNTRACED, Cause.UNKNOWN, Cause.IN_STEP} else name
+        return f"({name})" if self in IN_BRACKETS else name
 
+
+IN_BRACKETS = frozenset({Cause.UNTRACED, Cause.UNKNOWN, Cause.IN_STEP, Cause.MISSING})
+"""What a record would have told, and none does."""
 
 NAMED = (Cause.PHASE, Cause.IN_STEP)
 """The causes of which a gap tells the host span: what it worked at, or the frame of the step that it was in."""
@@ -72,6 +76,7 @@ CAUSES: Mapping[Cause, str] = MappingProxyType(
         Cause.QUEUED: "its turn in the queue",
         Cause.UNTRACED: "(host time without a record)",
         Cause.UNKNOWN: "(unknown)",
+        Cause.MISSING: "(records are missing)",
         Cause.IN_STEP: "(inside the step, no record)",
     }
 )
@@ -126,7 +131,7 @@ class Blame:
         """What else than launching and queueing passed the time of one gap: nanoseconds by label, the most first."""
         found: dict[str, int] = {}
         for part in self.of_gap(gap):
-            if part.cause not in {Cause.LAUNCH, Cause.QUEUED, Cause.UNKNOWN}:
+            if part.cause not in {Cause.LAUNCH, Cause.QUEUED, Cause.UNKNOWN, Cause.MISSING}:
                 found[part.label] = found.get(part.label, 0) + part.ns
         return dict(sorted(found.items(), key=lambda item: -item[1]))
 
@@ -174,7 +179,7 @@ def _book(trace: Trace, device: int, gaps: Gaps, host: HostTimeline) -> _Ledger:
     before, inside, after = gaps.before_launch(), gaps.inside_launch(), gaps.after_launch()
     lane_of_gap = take_or(trace.lane_id, gaps.launch, main_lane(trace, host, device))
     if trace.is_profile:
-        return _blame_profile(trace, ledger, host, lane_of_gap)
+        return _blame_profile(device, ledger, host, lane_of_gap)
 
     for cause, name in zip((Cause.CAPTURE, Cause.WARMUP), ONE_OFF, strict=True):
         rows = spans_named(trace, name)
@@ -198,16 +203,17 @@ def _book(trace: Trace, device: int, gaps: Gaps, host: HostTimeline) -> _Ledger:
     return ledger
 
 
-def _blame_profile(trace: Trace, ledger: _Ledger, host: HostTimeline, lane_of_gap: Int32) -> _Ledger:
+def _blame_profile(device: int, ledger: _Ledger, host: HostTimeline, lane_of_gap: Int32) -> _Ledger:
     """The split for a profiler's trace: before L by the innermost host event on its thread, whatever that is.
 
     A profiler names every call, waits included, but not what they mean; where it recorded none, the time is untraced.
-    Where it is not known what launched K, nothing is.
+    Where it is not known what launched K, nothing is. Queued work that nothing kept back tells of missing records.
     """
     for zone, did in _by_lane(ledger.gaps.before_launch(), ledger, host, lane_of_gap):
         ledger.enter_all(ledger.take_phases(zone, did.within(zone)), Cause.UNTRACED)
     ledger.enter_all(ledger.gaps.inside_launch(), Cause.LAUNCH)
-    ledger.enter_all(ledger.gaps.after_launch(), Cause.QUEUED)
+    after = ledger.take(ledger.gaps.after_launch(), host.known.missing.get(device, EMPTY), Cause.MISSING)
+    ledger.enter_all(after, Cause.QUEUED)
     ledger.enter_all(ledger.gaps.unknown(), Cause.UNKNOWN)
     return ledger
 

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cbprof.analysis.accounting.intervals import Intervals, overlaps, sum_by, union
-from cbprof.analysis.accounting.launched import Clocks, clocks, joined
+from cbprof.analysis.accounting.launched import Known, known
 from cbprof.names import naming
 from cbprof.trace import NONE, Int8, Int32, Int64, Kind, Trace, one_of, take_or
 
@@ -34,9 +34,9 @@ class HostTimeline:
     (its whole length), the host span that launched it on its device, or -1. ``launch_counts``: [lanes, lanes], how many
     spans of the second lane the first one launched. ``parent``: for each span of the host, the one directly around it,
     or -1. ``label_of``: for each name of the trace an index of ``labels``, where names of one thing are one.
-    ``understood``: the devices of which something can be said that rests on launches (see
-    :mod:`cbprof.analysis.accounting.launched`); what others ran counts as launched by nobody.
-    ``clocks``: whether those of host and devices agree; None but for the trace of a profiler.
+    ``known``: of
+    launches (see :mod:`cbprof.analysis.accounting.launched`); what other devices than its own ran counts as launched by
+    nobody.
     """
 
     start: Int64
@@ -49,8 +49,7 @@ class HostTimeline:
     parent: Int32
     label_of: Int32
     labels: tuple[str, ...]
-    understood: frozenset[int]
-    clocks: Clocks | None = None
+    known: Known
 
     def __len__(self) -> int:
         return len(self.start)
@@ -58,6 +57,11 @@ class HostTimeline:
     @property
     def length_ns(self) -> Int64:
         return self.end - self.start
+
+    @property
+    def understood(self) -> frozenset[int]:
+        """The devices of which something can be said that rests on launches."""
+        return self.known.devices
 
     @property
     def working(self) -> npt.NDArray[np.bool_]:
@@ -121,13 +125,10 @@ def host_timeline(trace: Trace) -> HostTimeline:
         parts.append((start, end, spans))
     nothing = np.array([], dtype=np.int64)
     start, end, span = map(_joined, zip(*parts, strict=True)) if parts else (nothing,) * 3
-    launch_of, understood, agreement = launches(trace), frozenset(trace.devices), None
-    if trace.is_profile:
-        agreement = clocks(trace, launch_of)
-        known = joined(trace, launch_of)
-        understood = frozenset(each for each in known if known[each].enough and agreement.agree)
-        for device in known.keys() - understood:
-            launch_of[trace.mask(device=device)] = NONE
+    launch_of = launches(trace)
+    what = known(trace, launch_of)
+    for device in set(trace.devices) - what.devices:
+        launch_of[trace.mask(device=device)] = NONE
     label_of, labels = naming(trace.names)
     return HostTimeline(
         start=start,
@@ -140,8 +141,7 @@ def host_timeline(trace: Trace) -> HostTimeline:
         parent=around,
         label_of=np.array(label_of, dtype=np.int32),
         labels=labels,
-        understood=understood,
-        clocks=agreement,
+        known=what,
     )
 
 

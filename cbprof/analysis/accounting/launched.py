@@ -13,10 +13,13 @@ what was queued are unknown. Idle time rests on the device's records alone and s
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
 
+from cbprof.analysis.accounting.intervals import Intervals
+from cbprof.analysis.accounting.missing import missing_records
 from cbprof.trace import NONE, Int64, Kind, Trace
 
 LEAST_JOINED_PCT = 50
@@ -62,6 +65,30 @@ class Clocks(NamedTuple):
 
 def _odd(part: int, whole: int) -> bool:
     return part > 0 and 100 * part >= ODD_FROM_PCT * whole
+
+
+class Known(NamedTuple):
+    """What is known of launches. ``devices``: those of which something can be said that rests on them.
+
+    ``clocks``: None but for the trace of a profiler. ``missing``: where records of a device are missing, by device.
+    """
+
+    devices: frozenset[int]
+    clocks: Clocks | None
+    missing: Mapping[int, Intervals]
+
+
+def known(trace: Trace, launch_of: Int64) -> Known:
+    """What is known; ``launch_of``: see :func:`cbprof.analysis.accounting.host.launches`.
+
+    Only a profiler's launches can fail to be joined: those of our own traces are known by their step.
+    """
+    if not trace.is_profile:
+        return Known(frozenset(trace.devices), None, {})
+    agreement = clocks(trace, launch_of)
+    devices = frozenset(device for device, each in joined(trace, launch_of).items() if each.enough and agreement.agree)
+    missing = missing_records(trace, launch_of) if devices else {}
+    return Known(devices, agreement, {device: missing[device] for device in missing.keys() & devices})
 
 
 def joined(trace: Trace, launch_of: Int64) -> dict[int, Joined]:

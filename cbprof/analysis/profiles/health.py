@@ -15,9 +15,10 @@ import numpy.typing as npt
 
 from cbprof.analysis.accounting.host import launches
 from cbprof.analysis.accounting.intervals import union_of
-from cbprof.analysis.accounting.launched import LEAST_JOINED_PCT, ODD_FROM_PCT, Clocks, joined
-from cbprof.analysis.accounting.launched import clocks as compare_clocks
+from cbprof.analysis.accounting.launched import LEAST_JOINED_PCT, ODD_FROM_PCT, Clocks, Known, joined, known
 from cbprof.analysis.accounting.steps import how_steps_are_known, step_source
+from cbprof.analysis.accounting.window import GPU_SPAN, device_windows
+from cbprof.numbers import duration, percent
 from cbprof.trace import NONE, Int64, Kind, Trace
 
 SCHEMA = 1
@@ -89,10 +90,10 @@ class _Findings:
         self.reliable = False
 
 
-def examine(trace: Trace, clocks: Clocks | None = None) -> Health:
-    """Examine the trace of a profiler. Pass what is known of its ``clocks``, if it is at hand."""
+def examine(trace: Trace, what: Known | None = None) -> Health:
+    """Examine the trace of a profiler. Pass what is known of its launches, if it is at hand."""
     launch_of = launches(trace)
-    clocks = compare_clocks(trace, launch_of) if clocks is None else clocks
+    what = known(trace, launch_of) if what is None else what
     found = _Findings(reliable=trace.complete and trace.meta.reliable)
     found.counts |= trace.meta.health
     found.warnings += trace.meta.warnings
@@ -114,7 +115,9 @@ def examine(trace: Trace, clocks: Clocks | None = None) -> Health:
     if not len(gpu) and trace.is_profile:
         found.doubt("no span on a device: idle time is unknown")
     _examine_streams(trace, single, found)
-    _examine_clocks(trace, gpu, launch_of, clocks, found)
+    if what.clocks is not None:
+        _examine_clocks(trace, gpu, launch_of, what.clocks, found)
+    _examine_missing(trace, what, found)
     _examine_joins(trace, launch_of, found)
     _examine_launches(trace, single, launch_of, found)
     overhead = trace.mask(kinds=(Kind.CPU_OVERHEAD,))
@@ -174,20 +177,39 @@ def _examine_clocks(trace: Trace, gpu: Int64, launch_of: Int64, clocks: Clocks, 
         clocks.n_early_returns,
         f"{{n}} of {clocks.n_waits:,} calls that wait for a device return before its work has ended",
     )
-    if trace.is_profile and not clocks.agree:  # our own traces state the error of their clocks
+    if not clocks.agree:
         found.doubt(
             f"the clocks of host and device disagree by at least {clocks.error_ns / 1000:g} us: what the device "
             "waited for, and what was hidden, is unknown"
         )
 
 
+def _examine_missing(trace: Trace, what: Known, found: _Findings) -> None:
+    found.counts["n_missing_stretches"] = sum(len(each) for each in what.missing.values())
+    found.counts["missing_ns"] = sum(each.total_ns for each in what.missing.values())
+    for device, each in what.missing.items():
+        window, on = device_windows(trace, GPU_SPAN)[device], _on(trace, device)
+        share = percent(100 * each.total_ns / window.length_ns)
+        longest = int(each.length_ns.argmax())
+        where = f"{duration(int(each.length_ns[longest]))} from {int(each.start[longest]) / 1000:.0f} us on"
+        found.warnings.append(
+            f"records are missing{on}: for {share} of the time (the longest stretch is {where}) launched "
+            "work stood at the head of its stream and did not begin, though nothing is recorded that ran"
+        )
+        found.reliable &= 100 * each.total_ns < ODD_FROM_PCT * window.length_ns
+
+
+def _on(trace: Trace, device: int) -> str:
+    """Which device, where there are several."""
+    return f" on device {trace.meta.device_names.get(device, device)}" if len(trace.devices) > 1 else ""
+
+
 def _examine_joins(trace: Trace, launch_of: Int64, found: _Findings) -> None:
-    known = joined(trace, launch_of)
     if trace.on_device.all() or not trace.is_profile:
         return  # nothing of the host was recorded, or launches are known by their step
-    for device, each in known.items():
+    for device, each in joined(trace, launch_of).items():
         if not each.enough:
-            on = f" on device {trace.meta.device_names.get(device, device)}" if len(known) > 1 else ""
+            on = _on(trace, device)
             found.doubt(
                 f"{each.n_joined:,} of {each.n_spans:,} device events{on} are joined to their launch, less than "
                 f"{LEAST_JOINED_PCT} %: what the device waited for, and what was hidden, is unknown"

@@ -81,6 +81,7 @@ class Findings:
     shortened: Shortened | None
     comm_ns: int = 0
     exposed_comm_ns: int = 0
+    missing_ns: int = 0
 
     @property
     def window_ns(self) -> int:
@@ -95,15 +96,19 @@ class Findings:
         return self.states.cpu
 
     @property
+    def lasting_ns(self) -> int:
+        """The window without captures and warm-up, and without the time in which records are missing."""
+        return self.window_ns - self.one_off_idle_ns - self.missing_ns
+
+    @property
     def lasting_idle_pct(self) -> float:
-        """The share of idle time, captures and warm-up left out of both."""
-        window = self.window_ns - self.one_off_idle_ns
-        return 100 * (window - self.gpu_ns) / window
+        """The share of idle time in that."""
+        return 100 * (self.lasting_ns - self.gpu_ns) / self.lasting_ns
 
     @property
     def unqueued_idle_pct(self) -> float:
         """The part of it in which no work was queued for the device."""
-        return self.lasting_idle_pct - 100 * self.caused_by(Cause.QUEUED) / (self.window_ns - self.one_off_idle_ns)
+        return self.lasting_idle_pct - 100 * self.caused_by(Cause.QUEUED) / self.lasting_ns
 
     def caused_by(self, *causes: Cause) -> int:
         """Idle time with one of these causes."""
@@ -216,7 +221,7 @@ def _what_could_help(found: Findings) -> str:
 def _evidence(found: Findings) -> Iterator[str]:
     cause, lead = found.largest_cause, found.overlap.launch_lead
     if cause is not None:
-        share = percent(100 * cause.ns / max(1, found.gaps.total_ns))
+        share = percent(100 * cause.ns / max(1, sum(total.ns for total in found.causes)))
         yield f"the GPU waited {share} of its idle time for {cause.in_words}"
     if found.comm_ns:
         share, exposed = (
@@ -233,6 +238,9 @@ def _evidence(found: Findings) -> Iterator[str]:
         yield f"the host was blocked in a wait for {percent(blocked_pct)} of the GPU's active time"
     if found.one_off_idle_ns:
         yield f"captures and warm-up cost {percent(100 * found.one_off_idle_ns / found.window_ns)} of the time, once"
+    if found.missing_ns:
+        share = percent(100 * found.missing_ns / found.window_ns)
+        yield f"records are missing for {share} of the time, which counts neither as idle nor as active here"
     if found.evidence_level == "cupti" and (found.gaps.known.any() or not len(found.gaps)):
         yield f"the GPU ran dry {found.n_ran_dry:,} times in {found.n_gpu_events:,} operations"
     elif found.evidence_level != "cupti":

@@ -37,6 +37,7 @@ from cbprof.formats.kineto.rules import (
     kind_of_work,
 )
 from cbprof.formats.kineto.scalars import What, Where
+from cbprof.formats.sampled import doubted, says_sampled
 from cbprof.meta import CHROME, Meta
 from cbprof.trace import CATEGORIES, NONE, Int8, Int32, Int64, Kind, Trace
 
@@ -70,7 +71,8 @@ def load(path: Path, *, alone: bool = False, progress: Progress | None = None) -
     if not collector.has_phases and (collector.n_events or not events.whole or "schemaVersion" not in events.fields):
         what = "none of its events has a phase (`ph`)" if events.whole else "cut off before its first whole event"
         raise DataError(f"{path}: not a trace: {what}; record one with a profiler, or with `cbprof run -o trace.json`")
-    return _trace(collector.spans(), collector, events)
+    trace = _trace(collector.spans(), collector, events)
+    return doubted(trace) if says_sampled("", events.fields) else trace
 
 
 def _collect(path: Path, *, helped: bool, progress: Progress | None) -> tuple[EventStream, Collector]:

@@ -51,6 +51,7 @@ LAUNCHES: Mapping[str, tuple[str, bool]] = {
     "n_launches_without_gpu_events": ("launches without a device event", False),
     "n_graph_launches": ("graph launches", False),
     "n_graph_launches_without_gpu_events": ("graph launches whose kernels are not recorded", True),
+    "n_missing_stretches": ("stretches in which records are missing", True),
     "n_overhead": ("spans of the profiler's own overhead", False),
 }
 

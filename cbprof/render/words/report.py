@@ -76,13 +76,14 @@ def _sentence(run: Reported) -> str:
     device = run.summary.most_idle
     if device is None or device.idle_ns is None:
         return "How long the GPU waited is unknown: no work of it is in the trace."
-    idle = device.idle_pct or 0.0
-    parts = [f"The GPU waited {percent(idle)} of {duration(device.window.length_ns)}"]
-    largest = next(iter(device.causes.totals), None)
+    idle, window_ns = device.idle_pct_excl_missing, device.window.length_ns - device.missing_ns
+    whole = f"{duration(window_ns)}{' (records are missing for the rest)' if device.missing_ns else ''}"
+    parts = [f"The GPU waited {percent(device.idle_pct or 0.0 if idle is None else idle)} of {whole}"]
+    largest = next((total for total in device.causes.totals if total.cause is not Cause.MISSING), None)
     if largest is not None:
         words = plain(largest.in_words)
         cause = f'"{words}"' if largest.cause is Cause.PHASE else words
-        parts.append(f"{percent(100 * largest.ns / device.gaps.total_ns)} of that for {cause}")
+        parts.append(f"{percent(100 * largest.ns / (device.gaps.total_ns - device.missing_ns))} of that for {cause}")
     if run.prediction is not None:
         parts.append(f"async would take {duration(run.prediction.predicted_wall_ns)}")
     return "; ".join(parts) + "."
