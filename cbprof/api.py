@@ -113,16 +113,18 @@ class Recording:
         window: str | None = None,
         activity: Activity | None = None,
         detailed: bool = False,
+        all_rows: bool = False,
     ) -> SummaryView:
         """The figures of the run: time, idle share, verdict, what the device waited for.
 
         ``skip``: leave out this many steps at the start. ``window``, ``activity``: as in ``cbprof report``; by default
         what suits the tool that recorded the trace. ``detailed``: the tables show all that is known.
+        ``all_rows``: every row of them, however long they are.
         """
         from cbprof.render.views.run import SummaryView
 
         figures = _figures(self.trace, steps=steps, skip=skip, window=window, activity=activity)
-        return SummaryView(self.name, figures, detailed, self.files)
+        return SummaryView(self.name, figures, detailed, self.files, all_rows=all_rows)
 
     def gaps(self, *, steps: Steps | None = None, activity: Activity | None = None) -> GapsView:
         """When the devices had nothing to run, and who is to blame."""
@@ -157,11 +159,18 @@ class Recording:
         return PredictionView(self.name, found, self.trace, unchanged)
 
     def compare(
-        self, other: Recording, *, steps: Steps | None = None, seed: int = 0, fail_if: Sequence[str] = ()
+        self,
+        other: Recording,
+        *,
+        steps: Steps | None = None,
+        seed: int = 0,
+        fail_if: Sequence[str] = (),
+        all_rows: bool = False,
     ) -> ComparisonView:
         """This run before, ``other`` after a change. ``seed``: of the bootstrap behind the intervals.
 
         ``fail_if``: what must not have happened, as ``["slower:2%", "idle:1pp"]``; the view's ``limits`` say whether.
+        ``all_rows``: show every host phase, however many there are.
         """
         from cbprof.analysis.gate.compare import FailIf, compare
         from cbprof.render.views.examined import ComparisonView
@@ -169,7 +178,7 @@ class Recording:
         conditions = [FailIf.parse(text) for text in fail_if]
         found = compare(self.trace, other.trace, steps=steps, seed=seed)
         limits = tuple(condition.judge(found) for condition in conditions)
-        return ComparisonView((self.name, other.name), found, limits)
+        return ComparisonView((self.name, other.name), found, limits, all_rows)
 
     def hazards(self) -> HazardsView:
         """Whether the orderings that batching one ahead rests on were kept."""

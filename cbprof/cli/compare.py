@@ -26,6 +26,7 @@ def compare(
         ),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the bootstrap behind the intervals.")] = 0,
+    all_rows: Annotated[bool, typer.Option("--all", help="Every host phase, not the largest 20.")] = False,
     layout: Annotated[Format, typer.Option("--format", help="text for a terminal, md for a pull request.")] = (
         Format.text
     ),
@@ -44,9 +45,9 @@ def compare(
         cbprof compare before.json after.json --fail-if slower:2% --fail-if idle:1pp --format md
     """
     if json:
-        refuse_with(context, "--json", "layout")
+        refuse_with(context, "--json", "all_rows", "layout")
     chosen = parse_steps(steps)
     first, second = (read(path, no_cache=no_cache) for path in (before, after))
-    comparison = first.compare(second, steps=chosen, seed=seed, fail_if=fail_if or ())
+    comparison = first.compare(second, steps=chosen, seed=seed, fail_if=fail_if or (), all_rows=all_rows)
     show(comparison, json=json, layout=layout)
     raise typer.Exit(int(not comparison.passed))

@@ -67,6 +67,9 @@ def report(
     full: Annotated[
         bool, typer.Option("--full", help="Also phases, overlap, gaps, idle over time and context, latency.")
     ] = False,
+    all_rows: Annotated[
+        bool, typer.Option("--all", help="With --full: every row of a long table, not the largest 20.")
+    ] = False,
     layout: Annotated[Format, typer.Option("--format", help="text for a terminal, md for a pull request.")] = (
         Format.text
     ),
@@ -96,7 +99,9 @@ def report(
     """
     if output is not None:
         chosen = "--output, a page of whole runs"
-        refuse_with(context, chosen, "steps", "skip", "window", "activity", "full", "layout", "json", "gaps", "csv")
+        refuse_with(
+            context, chosen, "steps", "skip", "window", "activity", "full", "all_rows", "layout", "json", "gaps", "csv"
+        )
         _write_page(traces, output, no_cache=no_cache)
         return
     if window:
@@ -104,16 +109,18 @@ def report(
     if skip:
         refuse_with(context, "--skip", "steps")
     if json:
-        refuse_with(context, "--json", "full", "layout")
+        refuse_with(context, "--json", "full", "all_rows", "layout")
     else:
         refuse_without(context, "--json", "gaps")
     which = _Which(steps=parse_steps(steps), skip=skip, window=window, activity=activity.value if activity else None)
+    if not full:
+        refuse_without(context, "--full", "all_rows")
     trace = traces[0]
     if len(traces) > 1 or _holds_ranks(trace):
-        refuse_with(context, "several traces", "full", "csv", "layout", "gaps")
+        refuse_with(context, "several traces", "full", "all_rows", "csv", "layout", "gaps")
         show_ranks(load_ranks(*traces, cached=not no_cache, **which), json=json)
         return
-    summary = read(trace, no_cache=no_cache).summary(detailed=full, **which)
+    summary = read(trace, no_cache=no_cache).summary(detailed=full, all_rows=all_rows, **which)
     if csv is not None:
         typer.echo("wrote {} {}".format(*summary.write_csv(csv)), err=True)
     if json:

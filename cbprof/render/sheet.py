@@ -3,25 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 
 from rich.table import Table
 from rich.text import Text
 
+from cbprof.numbers import percent
 from cbprof.render.panel import HEADER, plain
+
+MOST_ROWS = 20
+"""Of a table whose rows are parts of a whole, largest first, unless all are asked for."""
 
 MARKDOWN_SPECIAL = "\\`*_[]<>|"
 
 
 @dataclass(frozen=True, slots=True)
 class Sheet:
-    """``columns``: a header for the names on the left, then one for each column of figures. ``notes`` stand below."""
+    """``columns``: a header for the names on the left, then one for each column of figures. ``notes`` stand below.
+
+    ``parts``: how much of the whole each row is, where the rows are parts of one.
+    """
 
     columns: tuple[str, ...]
     rows: Sequence[tuple[str, ...]]
     title: str = ""
     notes: tuple[str, ...] = ()
+    parts: Sequence[float] = ()
+
+    def shortened(self, *, all_rows: bool = False) -> Sheet:
+        """The first rows and, in place of the others, how many they are and their share: ``and 41 others, 3.10 %``."""
+        n_others = len(self.rows) - MOST_ROWS
+        if all_rows or n_others < 2 or not self.parts:
+            return self
+        share = 100 * sum(self.parts[MOST_ROWS:]) / (sum(self.parts) or 1)
+        others = (f"and {n_others:,} others, {percent(share)}", *("",) * (len(self.columns) - 1))
+        return replace(self, rows=[*self.rows[:MOST_ROWS], others], parts=())
 
     def to_rich(self, styles: Mapping[str, str] | None = None) -> Table:
         """For a terminal. The title is the header of the first column, so that a sheet takes few lines.

@@ -127,8 +127,9 @@ class Comparison:
     """``same_workload`` is None where a trace does not say what it served.
 
     ``per_token``: ratio of the time per token over the whole windows. ``per_step``: of the time of the ``n_aligned``
-    steps that both have. Both are those of the device that became slowest by it, the devices of the two runs taken in
-    order. ``idle_pp``: change of the largest idle share of a device in percentage points. None is unknown.
+    steps that both have. Both are those of the device that became slowest by it. ``devices``: which of the two runs
+    were compared, by their ids; where each run has one, these two. ``idle_pp``: change of the largest idle share of a
+    device in percentage points. None is unknown.
     """
 
     before: Summary
@@ -139,6 +140,7 @@ class Comparison:
     per_step: Ratio | None
     per_token: Ratio | None
     phases: tuple[PhaseChange, ...]
+    devices: tuple[tuple[int, int], ...]
 
     @property
     def slower(self) -> Ratio | None:
@@ -162,6 +164,7 @@ class Comparison:
             "time_per_step_ratio": self.per_step._asdict() if self.per_step else None,
             "time_per_token_ratio": self.per_token._asdict() if self.per_token else None,
             "idle_pp": self.idle_pp,
+            "devices": [{"before": before, "after": after} for before, after in self.devices],
             "phases": [asdict(change) | {"ratio": change.ratio} for change in self.phases],
         }
 
@@ -182,7 +185,7 @@ def compare(
     differences = tuple(_differences(before, after))
     known = None not in (before.meta.workload, after.meta.workload)
     different = any(each.of_workload and None not in (each.before, each.after) for each in differences)
-    pairs = tuple(zip(old.devices, new.devices, strict=False))
+    pairs = _pairs(old.devices, new.devices)
     common = max(
         (_per_step(*pair, seed) for pair in pairs), key=lambda each: _value(each.ratio), default=_Steps(0, None)
     )
@@ -196,7 +199,18 @@ def compare(
         per_step=common.ratio,
         per_token=max((_per_token(*pair, scale, seed) for pair in pairs), key=_value, default=None) if scale else None,
         phases=tuple(_phases(old, new)),
+        devices=tuple((first.device, second.device) for first, second in pairs),
     )
+
+
+def _pairs(
+    before: Sequence[DeviceSummary], after: Sequence[DeviceSummary]
+) -> tuple[tuple[DeviceSummary, DeviceSummary], ...]:
+    """The devices of one id in both runs; where each run has a single one, these two whatever their ids."""
+    if len(before) == len(after) == 1:
+        return ((before[0], after[0]),)
+    old = {device.device: device for device in before}
+    return tuple((old[device.device], device) for device in after if device.device in old)
 
 
 def _differences(before: Trace, after: Trace) -> Iterator[Difference]:

@@ -10,6 +10,7 @@ from rich.text import Text
 from cbprof.analysis.gate.compare import CONFIDENCE_PCT, Comparison, Ratio
 from cbprof.analysis.gate.limits import LimitResult
 from cbprof.analysis.summary import Summary
+from cbprof.names import short
 from cbprof.numbers import count, duration, percent, rate, ratio
 from cbprof.render.panel import framed, plain
 from cbprof.render.sheet import Sheet
@@ -18,19 +19,23 @@ from cbprof.render.tables.summary import comparison_table
 Names = tuple[str, str]
 
 
-def comparison_panels(found: Comparison, names: Names, limits: Sequence[LimitResult]) -> RenderableType:
+def comparison_panels(
+    found: Comparison, names: Names, limits: Sequence[LimitResult], *, all_rows: bool = False
+) -> RenderableType:
     """The two runs side by side, the change with its interval, the phases, and the limits."""
-    parts: list[RenderableType] = [Text(workload_line(found))]
-    for sheet in (differences(found), ratios(found), phases(found)):
+    parts: list[RenderableType] = [Text(line) for line in (workload_line(found), *devices_lines(found))]
+    for sheet in (differences(found), ratios(found), phases(found).shortened(all_rows=all_rows)):
         if sheet.rows:
             parts += ["", sheet.to_rich()]
     panel = framed(Group(*parts), [" and ".join(plain(name) for name in names)], None)
     return Group(comparison_table(found.before, found.after), panel, *(Text(str(limit)) for limit in limits))
 
 
-def sheets(found: Comparison, names: Names, limits: Sequence[LimitResult] = ()) -> Iterator[Sheet]:
+def sheets(
+    found: Comparison, names: Names, limits: Sequence[LimitResult] = (), *, all_rows: bool = False
+) -> Iterator[Sheet]:
     """The same as tables."""
-    yield from (figures(found, names), ratios(found), differences(found), phases(found))
+    yield from (figures(found, names), ratios(found), differences(found), phases(found).shortened(all_rows=all_rows))
     yield limits_sheet(limits)
 
 
@@ -48,6 +53,19 @@ def workload_line(found: Comparison) -> str:
     }[found.same_workload]
 
 
+def devices_lines(found: Comparison) -> Iterator[str]:
+    """Which devices were compared, where that is not plain."""
+    pairs = found.devices
+    old, new = ([device.device for device in each.devices] for each in (found.before, found.after))
+    if old == new and len(pairs) < 2:
+        return
+    told = [f"{before}" if before == after else f"{before} with {after}" for before, after in pairs]
+    yield f"compared: GPU {', '.join(told)}" if told else "no GPU is in both traces: none are compared"
+    for name, ids, mine in (("before", old, [a for a, _ in pairs]), ("after", new, [b for _, b in pairs])):
+        if alone := [str(each) for each in ids if each not in mine]:
+            yield f"only {name}: GPU {', '.join(alone)}"
+
+
 def figures(found: Comparison, names: Names) -> Sheet:
     """The figures of both runs; idle share and longest gap are those of the worst device."""
     worst = ", worst GPU" if max(len(each.devices) for each in (found.before, found.after)) > 1 else ""
@@ -60,7 +78,7 @@ def figures(found: Comparison, names: Names) -> Sheet:
             strict=True,
         )
     ]
-    return Sheet(("", *names), rows, "", (workload_line(found), *_gist(found)))
+    return Sheet(("", *names), rows, "", (workload_line(found), *devices_lines(found), *_gist(found)))
 
 
 def _figures(summary: Summary) -> Iterator[str]:
@@ -109,7 +127,7 @@ def phases(found: Comparison) -> Sheet:
     """Host time per step by phase, and how much of it the GPU waited through."""
     rows = [
         (
-            f"{change.name} (waiting)" if change.waiting else change.name,
+            f"{short(change.name)} (waiting)" if change.waiting else short(change.name),
             duration(change.before_ns),
             duration(change.after_ns),
             ratio(change.ratio),
@@ -117,4 +135,5 @@ def phases(found: Comparison) -> Sheet:
         )
         for change in found.phases
     ]
-    return Sheet(("host phase, per step", "before", "after", "ratio", "exposed"), rows)
+    parts = [change.larger_ns for change in found.phases]
+    return Sheet(("host phase, per step", "before", "after", "ratio", "exposed"), rows, parts=parts)

@@ -16,11 +16,11 @@ from cbprof.analysis.summary import Summary
 from cbprof.analysis.verdict.latency import Latency
 from cbprof.analysis.verdict.shortened import SHORTENED_BY
 from cbprof.analysis.verdict.verdict import Verdict
-from cbprof.names import short_kernel
+from cbprof.names import short, short_kernel
 from cbprof.numbers import UNKNOWN, count, duration, percent, rate, ratio, signed_duration
 from cbprof.render.evidence import step_source_in_short
 from cbprof.render.panel import HEADER, LABEL, framed, plain
-from cbprof.render.sheet import Sheet
+from cbprof.render.sheet import MOST_ROWS, Sheet
 from cbprof.render.tables.summary import causes_in_words, place_of, summary_table
 from cbprof.trace import NONE
 
@@ -64,11 +64,20 @@ def causes(summary: Summary) -> Sheet:
 
 
 def cause_tree(device: DeviceSummary) -> Sheet:
-    """What the host worked at while the device waited, from the outside in."""
+    """What the host worked at while the device waited, from the outside in: the largest branches."""
     idle_ns = device.gaps.total_ns
+
+    def sizes(branches: tuple[Branch, ...], depth: int) -> Iterator[int]:
+        for each in branches if depth < TREE_DEPTH else ():
+            yield each.ns
+            yield from sizes(each.children, depth + 1)
+
+    least_ns = min(sorted(sizes(device.causes.tree, 0))[-MOST_ROWS:], default=0)
 
     def rows(branches: tuple[Branch, ...], depth: int) -> Iterator[tuple[str, ...]]:
         for each in branches:
+            if each.ns < least_ns:
+                continue
             shares = (percent(100 * ns / idle_ns) for ns in (each.ns, each.own_ns))
             yield ("  " * depth + each.name, duration(each.ns), *shares)
             if depth + 1 < TREE_DEPTH:
@@ -81,9 +90,9 @@ def cause_tree(device: DeviceSummary) -> Sheet:
     )
 
 
-def details(summary: Summary) -> Iterator[Sheet]:
+def details(summary: Summary, *, all_rows: bool = False) -> Iterator[Sheet]:
     """Everything below the key figures, as far as it is known."""
-    yield phases(summary)
+    yield phases(summary).shortened(all_rows=all_rows)
     device = summary.most_idle
     if device is not None and device.idle_ns is not None:
         if any(branch.children for branch in device.causes.tree):
@@ -104,7 +113,7 @@ def phases(summary: Summary) -> Sheet:
     """The host's time by phase; exposed is what the GPU had to wait through."""
     rows = [
         (
-            f"{phase.name} (waiting)" if phase.waiting else phase.name,
+            f"{short(phase.name)} (waiting)" if phase.waiting else short(phase.name),
             duration(phase.total_ns),
             duration(phase.exposed_ns),
             duration(phase.p50_ns),
@@ -112,7 +121,8 @@ def phases(summary: Summary) -> Sheet:
         )
         for phase in summary.phases
     ]
-    return Sheet(("phase", "in all", "exposed", "p50 a step", "p99 a step"), rows, "host phases")
+    parts = [phase.total_ns for phase in summary.phases]
+    return Sheet(("phase", "in all", "exposed", "p50 a step", "p99 a step"), rows, "host phases", parts=parts)
 
 
 def overlap(device: DeviceSummary) -> Sheet:
@@ -195,10 +205,10 @@ def shortened(verdict: Verdict, window_ns: int) -> tuple[str, ...]:
     )
 
 
-def report_panels(summary: Summary, title: str, *, full: bool) -> RenderableType:
+def report_panels(summary: Summary, title: str, *, full: bool, all_rows: bool = False) -> RenderableType:
     """The summary and the verdict, and with ``full`` all that is known."""
     panels = [summary_table(summary, title=title), verdict_panel(summary)]
-    return Group(*panels, details_panel(summary)) if full else Group(*panels)
+    return Group(*panels, details_panel(summary, all_rows=all_rows)) if full else Group(*panels)
 
 
 def verdict_panel(summary: Summary) -> RenderableType:
@@ -210,9 +220,9 @@ def verdict_panel(summary: Summary) -> RenderableType:
     return framed(Group(*lines), ["verdict", verdict.bound.value], None)
 
 
-def details_panel(summary: Summary) -> RenderableType:
+def details_panel(summary: Summary, *, all_rows: bool = False) -> RenderableType:
     """Phases, overlap, gaps, idle time over time and context, latency: as far as they are known."""
     parts: list[RenderableType] = []
-    for sheet in details(summary):
+    for sheet in details(summary, all_rows=all_rows):
         parts += ["", sheet.to_rich()] if parts else [sheet.to_rich()]
     return framed(Group(*parts), ["details"], None)

@@ -36,21 +36,25 @@ MOST_JOBS = 10
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class ComparisonView(View):
-    """Two runs of one workload. ``limits``: what was demanded of the change, and whether it was met."""
+    """Two runs of one workload. ``limits``: what was demanded of the change, and whether it was met.
+
+    ``all_rows``: show every host phase.
+    """
 
     names: tuple[str, str]
     full: Comparison
     limits: tuple[LimitResult, ...] = ()
+    all_rows: bool = False
 
     @property
     def passed(self) -> bool:
         return all(limit.passed for limit in self.limits)
 
     def sheets(self) -> Iterable[Sheet]:
-        return comparison_sheets.sheets(self.full, self.names, self.limits)
+        return comparison_sheets.sheets(self.full, self.names, self.limits, all_rows=self.all_rows)
 
     def to_rich(self) -> RenderableType:
-        return comparison_sheets.comparison_panels(self.full, self.names, self.limits)
+        return comparison_sheets.comparison_panels(self.full, self.names, self.limits, all_rows=self.all_rows)
 
     def to_json(self) -> dict[str, Any]:
         return self.full.to_json() | {"files": self.names, "fail_if": [limit._asdict() for limit in self.limits]}

@@ -44,13 +44,14 @@ class Loaded(Protocol):
 class SummaryView(View):
     """The figures of the trace in the file ``name``. ``full``: all of them. ``detailed``: tables show all of them.
 
-    ``files``: what was read.
+    ``files``: what was read. ``all_rows``: also of a long table.
     """
 
     name: str
     full: Summary
     detailed: bool = False
     files: tuple[Path, ...] = ()
+    all_rows: bool = False
 
     @property
     def wall_ns(self) -> int:
@@ -76,10 +77,10 @@ class SummaryView(View):
     def sheets(self) -> Iterable[Sheet]:
         yield from (summary_sheets.key_figures(self.full, self.name), summary_sheets.causes(self.full))
         if self.detailed:
-            yield from summary_sheets.details(self.full)
+            yield from summary_sheets.details(self.full, all_rows=self.all_rows)
 
     def to_rich(self) -> RenderableType:
-        return summary_sheets.report_panels(self.full, self.name, full=self.detailed)
+        return summary_sheets.report_panels(self.full, self.name, full=self.detailed, all_rows=self.all_rows)
 
     def to_json(self, gaps: WhichGaps = "longest") -> dict[str, Any]:
         return self.full.to_json(self.name, gaps)
