@@ -147,7 +147,11 @@ TRACE = text_of(*DECODE).encode()
         (b"\x0a\x04\x08\x01\x50\x00" * 20, "a Perfetto trace in protobuf", "traceconv"),
         (b"\x0a\xb2\x01\x1a\x60" + bytes(400), "a Perfetto trace in protobuf", "traceconv"),
         (b'{"Type":48,"CudaEvent":{"startNs":"1"}}\n{"Type":79}\n', "as JSON lines", "--type sqlite"),
-        (b"PAR1" + bytes(99), "a Parquet table", ".sqlite"),
+        (b"PAR1" + bytes(99), "a Parquet table", "--type sqlite"),
+        (b"\x80\x05\x95" + bytes(99), "a Python pickle", "torch.profiler"),
+        (b'{"segments": [{"device": 0}], "device_traces": []}', "a memory snapshot of torch", "torch.profiler"),
+        (b'{\n "device_traces": [[]]}', "a memory snapshot of torch", "torch.profiler"),
+        (b'[{"children":[],"frame":{"name":"ROOT"},"metrics":{}}, {"CUDA":{}}]', "a profile of Proton", 'data="trace"'),
         (b"\x80\x04\x95" + bytes(99), "a Python pickle", "torch.profiler"),
     ],
 )

@@ -26,7 +26,8 @@ def write(tmp_path: Path) -> Write:
     return lambda tables, **options: write_export(tmp_path / "t.sqlite", tables, **options)
 
 
-def test_reports_are_refused_with_the_command_to_type(tmp_path: Path) -> None:
+def test_reports_are_refused_with_the_command_to_type(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))  # without an nsys that would export them
     for name, command in (
         ("my run.nsys-rep", "`nsys export --type sqlite --output '{0}/my run.sqlite' '{0}/my run.nsys-rep'`"),
         ("old.qdrep", "`nsys export --type sqlite --output {0}/old.sqlite {0}/old.qdrep`"),

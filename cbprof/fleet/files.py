@@ -50,10 +50,19 @@ def find_files(paths: Sequence[str]) -> list[TraceFile]:
     for path in paths:
         new = list(_local(path) if "://" not in path else _remote(path))
         if not new:
-            ends = ", ".join(SUFFIXES)
-            raise DataError(f"{shown(path)}: holds no file that ends in {ends}; name the files, or use a pattern")
+            raise DataError(f"{shown(path)}: {_why_nothing(path)}")
         found |= {file.url: file for file in new}
     return list(found.values())
+
+
+def _why_nothing(path: str) -> str:
+    """Why a folder holds no traces, and what to do."""
+    tables = list(Path(path).glob("*.parquet")) if "://" not in path and os.path.isdir(path) else []
+    if any(table.stem.startswith(("CUPTI_", "NVTX_", "StringIds")) for table in tables):
+        export = "`nsys export --type sqlite REPORT.nsys-rep`"
+        return f"an export of Nsight Systems as Parquet tables; export the report anew with {export}"
+    ends = ", ".join(SUFFIXES)
+    return f"holds no file that ends in {ends}; name the files, or use a pattern"
 
 
 def _local(path: str) -> Iterator[TraceFile]:

@@ -20,6 +20,7 @@ from cbprof.formats.cache import through_cache
 from cbprof.formats.chrome import read as chrome_read
 from cbprof.formats.chrome import syntax as chrome_syntax
 from cbprof.formats.nsys import read as nsys
+from cbprof.formats.nsys.report import export_of
 from cbprof.formats.processes import merged, recording_in
 from cbprof.formats.rocm import rocpd
 from cbprof.formats.sampled import doubted, says_sampled
@@ -135,7 +136,8 @@ def importer_of(path: Path) -> Importer:
 
 
 def _load(path: Path, options: ReadOptions) -> Trace:
-    trace = importer_of(path).load(path, options)
+    content = export_of(path) or path
+    trace = importer_of(content).load(content, options)
     return doubted(trace) if trace.is_profile and says_sampled(path.name, trace.meta.extra) else trace
 
 

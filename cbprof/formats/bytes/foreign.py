@@ -11,7 +11,8 @@ from cbprof.formats.bytes.content import GZIP_MAGIC
 
 SQLITE_MAGIC = b"SQLite format 3\0"
 
-_NSYS_REPORTS = (".nsys-rep", ".qdrep", ".qdstrm")
+_EXPORTABLE = (".nsys-rep", ".qdrep")
+_NSYS_REPORTS = (*_EXPORTABLE, ".qdstrm")
 _READABLE = (SQLITE_MAGIC, GZIP_MAGIC, b"{", b"[")
 
 # How a file begins, what it is then, and how one gets to a trace.
@@ -25,9 +26,11 @@ _BEGINNINGS: tuple[tuple[bytes, str, str], ...] = (
     (b"7z\xbc\xaf\x27\x1c", "a 7z archive", "unpack it with `7z x {path}`"),
     (b"\xff\xfe", "text in UTF-16", "write it as UTF-8: `iconv -f UTF-16 -t UTF-8 {path}`"),
     (b"\xfe\xff", "text in UTF-16", "write it as UTF-8: `iconv -f UTF-16 -t UTF-8 {path}`"),
-    (b"PAR1", "a Parquet table", "give the .sqlite export or the .json trace that it was made of"),
-    (b"\x80\x02", "a Python pickle, such as a memory snapshot of torch", "a trace of torch.profiler is wanted"),
-    (b"\x80\x04", "a Python pickle, such as a memory snapshot of torch", "a trace of torch.profiler is wanted"),
+    (
+        b"PAR1",
+        "a Parquet table",
+        "of an Nsight Systems report, export it with `nsys export --type sqlite REPORT.nsys-rep`",
+    ),
     (b"%PDF", "a PDF", "give the trace that it shows"),
     (b"\x89PNG", "a picture", "give the trace that it shows"),
     (b"\x7fELF", "a program", "record it with `cbprof record -- COMMAND`"),
@@ -41,6 +44,21 @@ _PACKED = (
 # What has no magic number at its start.
 _PATTERNS: tuple[tuple[re.Pattern[bytes], str, str], ...] = (
     (
+        re.compile(rb"\x80[\x02-\x05]"),
+        "a Python pickle, such as a memory snapshot of torch",
+        "it says what held memory, not what ran: record a trace with torch.profiler",
+    ),
+    (
+        re.compile(rb'\s*\{\s*"(segments|device_traces|allocator_settings|external_annotations)"\s*:'),
+        "a memory snapshot of torch",
+        "it says what held memory, not what ran: record a trace with torch.profiler",
+    ),
+    (
+        re.compile(rb'\s*\[\s*\{\s*"(children|frame|metrics)"\s*:'),
+        "a profile of Proton as a tree of sums, without times",
+        'record one with `triton.profiler.start(NAME, data="trace")`',
+    ),
+    (
         re.compile(rb".{257}ustar", re.DOTALL),
         "a tar archive",
         "unpack it with `tar xf {path}`, and give the trace in it, or the folder",
@@ -48,7 +66,7 @@ _PATTERNS: tuple[tuple[re.Pattern[bytes], str, str], ...] = (
     (
         re.compile(rb'\s*\{"(Type|CudaEvent|NvtxEvent|TraceProcessEvent|AnalysisDetails|data)"[^\n]*\}\s*\n\s*\{'),
         "an export of Nsight Systems as JSON lines",
-        "export it with `nsys export --type sqlite` instead",
+        "export the report anew with `nsys export --type sqlite REPORT.nsys-rep`",
     ),
     (  # nothing but packets: field 1, a length below 64 KB, and a first field of a few
         re.compile(rb"\n([\x01-\x7f]|[\x80-\xff][\x01-\x7f]|[\x80-\xff]{2}[\x01-\x03])[\x08\x12\x1a\x22\x28-\x7a]"),
@@ -56,6 +74,17 @@ _PATTERNS: tuple[tuple[re.Pattern[bytes], str, str], ...] = (
         "convert it with Perfetto's own `traceconv json {path} trace.json`, or record it as JSON",
     ),
 )
+
+
+def can_be_exported(path: Path) -> bool:
+    """Whether a file is a report that ``nsys export`` takes: by its name, and a content that is nothing else."""
+    if path.suffix not in _EXPORTABLE:
+        return False
+    try:
+        with path.open("rb") as file:
+            return not file.read(len(SQLITE_MAGIC)).startswith(_READABLE)
+    except OSError:  # whoever opens it will tell
+        return False
 
 
 def refuse_foreign(path: Path, head: bytes, *, packed: bool) -> None:
