@@ -62,6 +62,11 @@ def count(value: int) -> str:
     return f"{value:,}"
 
 
+def counted(value: int, one: str, many: str | None = None) -> str:
+    """So many of a thing: ``1 step``, ``1,024 steps``; ``many`` where it is not ``one`` with an s."""
+    return f"{count(value)} {one if value == 1 else many or f'{one}s'}"
+
+
 def significant(value: float, digits: int) -> str:
     """Fixed point with this many significant digits, and all digits of the integer part."""
     decimals = max(0, digits - 1 - floor(log10(value))) if value > 0 else 0

@@ -318,6 +318,17 @@ def test_fields_may_stand_after_the_events(tmp_path: Path) -> None:
     assert (trace.meta.device, trace.meta.base_time_ns, trace.complete) == ("2 x A, B", 7, True)
 
 
+@pytest.mark.parametrize(
+    ("used", "device"),
+    [([0], "B200"), ([3, 5], "2 x B200"), ([7], "A100"), ([0, 7], "B200, A100"), ([9], "7 x B200, A100")],
+)
+def test_only_gpus_that_ran_something_are_named(tmp_path: Path, used: list[int], device: str) -> None:
+    """The file lists every GPU of the machine; where the list has none of those that ran, all of it is named."""
+    listed = [{"id": number, "name": "A100" if number == 7 else "B200"} for number in range(8)]
+    events = [kernel(number, 1, device=number) for number in used]
+    assert load(write(tmp_path, *events, deviceProperties=listed)).meta.device == device
+
+
 def test_another_tools_trace_has_only_a_host(tmp_path: Path) -> None:
     (tmp_path / "t.json").write_text(json.dumps({"traceEvents": [host(1, 2, "main.py:1 f", "FEE")]}))
     trace = load(tmp_path / "t.json")

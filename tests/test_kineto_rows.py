@@ -142,7 +142,7 @@ def test_many_rows_are_counted(tmp_path: Path) -> None:
     ]
     found = summary(tmp_path, *rows)
     (told,) = (warning for warning in found.warnings if "not understood" in warning)
-    assert told.count("(1 events)") == 5
+    assert told.count("(1 event)") == 5
     assert told.endswith("and 3 more")
 
 

@@ -139,7 +139,7 @@ def test_a_launch_whose_kernel_is_lost(tmp_path: Path) -> None:
     later = (call(100, 10, "cudaLaunchKernel", 2), kernel(120, 5, correlation=2))
     found = health(tmp_path, call(0, 10, "cudaLaunchKernel", 1), *later)
     assert (found.reliable, found.counts["n_lost_launches"]) == (False, 1)
-    assert "1 of 2 plain launches have no device event, though later ones have" in " ".join(found.warnings)
+    assert "1 of 2 plain launches has no device event, though later ones have" in " ".join(found.warnings)
     cut = health(tmp_path, *later, call(200, 10, "cudaLaunchKernel", 3))  # it had no time to run
     assert (cut.reliable, cut.counts["n_lost_launches"], cut.counts["n_launches_without_gpu_events"]) == (True, 0, 1)
 

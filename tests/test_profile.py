@@ -221,7 +221,7 @@ def test_graph_launches_without_kernels(tmp_path: Path) -> None:
     assert not found.reliable
     assert found.counts["n_graph_launches_without_gpu_events"] == 1
     assert found.warnings == (
-        "1 graph launches have no device events: what they ran was launched, not recorded, and shows as idle",
+        "1 graph launch has no device events: what they ran was launched, not recorded, and shows as idle",
     )
 
 

@@ -31,7 +31,7 @@ from cbprof.analysis.verdict.one_off import OneOff, one_offs
 from cbprof.analysis.verdict.verdict import Verdict, judge
 from cbprof.errors import UsageError
 from cbprof.meta import Evidence
-from cbprof.numbers import duration, percent
+from cbprof.numbers import counted, duration, percent
 from cbprof.trace import RequestEvent, Trace
 
 SCHEMA = 1
@@ -240,7 +240,7 @@ def _warnings(trace: Trace, devices: tuple[DeviceSummary, ...], activity: Activi
         yield "incomplete trace: the run was cut short or the file truncated; the figures cover what is there"
     lost = trace.meta.health.get("n_dropped", 0)
     if lost and not trace.is_profile:
-        yield f"{lost} events of the file could not be read and are left out"
+        yield f"{counted(int(lost), 'event')} of the file could not be read: left out"
     profiled = trace.meta.cupti
     if profiled is not None and profiled.steps is not None:
         first, last = profiled.steps

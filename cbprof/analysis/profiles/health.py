@@ -18,7 +18,7 @@ from cbprof.analysis.accounting.intervals import union_of
 from cbprof.analysis.accounting.launched import LEAST_JOINED_PCT, ODD_FROM_PCT, Clocks, Known, joined, known
 from cbprof.analysis.accounting.steps import how_steps_are_known, step_source
 from cbprof.analysis.accounting.window import GPU_SPAN, device_windows
-from cbprof.numbers import duration, percent
+from cbprof.numbers import counted, duration, percent
 from cbprof.trace import NONE, Int64, Kind, Trace
 
 SCHEMA = 1
@@ -78,11 +78,16 @@ class _Findings:
     warnings: list[str] = field(default_factory=list)
     reliable: bool = True
 
-    def count(self, name: str, number: int, warning: str = "", *, doubt: bool = False) -> None:
-        """Note a number; where it is not 0, with a warning (``{n}`` is the number) that may cast doubt on figures."""
+    def count(
+        self, name: str, number: int, of: tuple[str, str] | None = None, rest: str = "", *, doubt: bool = False
+    ) -> None:
+        """Note a number; where it is not 0, with a warning that may cast doubt on figures.
+
+        ``of``: what was counted, with its verb, for one and for many; ``rest``: of the sentence.
+        """
         self.counts[name] = number
-        if number and warning:
-            self.warnings.append(warning.format(n=f"{number:,}"))
+        if number and of:
+            self.warnings.append(counted(number, *of) + rest)
         self.reliable &= not (number and doubt)
 
     def doubt(self, warning: str) -> None:
@@ -104,11 +109,18 @@ def examine(trace: Trace, what: Known | None = None) -> Health:
     if not trace.complete:
         found.warnings.append("the file was cut or is damaged: the figures cover what is there")
     dropped, damaged = found.counts.get("n_dropped", 0), found.counts.get("n_damaged", 0)
-    found.count("n_dropped", int(dropped), "{n} events have no usable times, or no end, and are left out")
-    found.count("n_damaged", int(damaged), "{n} places cannot be read, and what stood there is lost", doubt=True)
+    found.count("n_dropped", int(dropped), ("event has", "events have"), " no usable times, or no end: left out")
+    found.count(
+        "n_damaged", int(damaged), ("place", "places"), " cannot be read, and what stood there is lost", doubt=True
+    )
     found.count("n_gpu_events", len(gpu))
     found.count("n_gpu_events_dedup", len(single))
-    found.count("n_duplicates", len(gpu) - len(single), "{n} device events occur twice; they add no busy time")
+    found.count(
+        "n_duplicates",
+        len(gpu) - len(single),
+        ("device event occurs", "device events occur"),
+        " twice, which adds no busy time",
+    )
     found.count("n_devices", len(trace.devices))
     found.count("n_streams", len(np.unique(trace.lane_id[gpu])))
     found.count("n_zero_duration", int((trace.dur_ns[gpu] == 0).sum()))
@@ -157,7 +169,8 @@ def _examine_streams(trace: Trace, gpu: Int64, found: _Findings) -> None:
     found.count(
         "n_runaway",
         n_runaway,
-        "{n} device events last until after the events that follow them on their stream: a duration that ran away; "
+        ("device event lasts", "device events last"),
+        " until after the events that follow on the same stream: a duration that ran away; "
         "the figures without it are under clip_to_next_start",
         doubt=True,
     )
@@ -169,13 +182,16 @@ def _examine_clocks(trace: Trace, gpu: Int64, launch_of: Int64, clocks: Clocks, 
     found.count(
         "n_negative_launch_delay",
         int((delay < 0).sum()),
-        f"{{n}} device events start before the call that launched them, by up to {-int(delay.min(initial=0)) / 1000:g} "
-        "us: the clocks of host and device disagree; times are kept as recorded",
+        ("device event starts", "device events start"),
+        f" before the call that launched it, by up to {-int(delay.min(initial=0)) / 1000:g} us: "
+        "the clocks of host and device disagree; times are kept as recorded",
     )
+    waits = f"{clocks.n_waits:,} calls that wait for a device"
     found.count(
         "n_early_returns",
         clocks.n_early_returns,
-        f"{{n}} of {clocks.n_waits:,} calls that wait for a device return before its work has ended",
+        (f"of {waits} returns", f"of {waits} return"),
+        " before its work has ended",
     )
     if not clocks.agree:
         found.doubt(
@@ -233,7 +249,8 @@ def _examine_launches(trace: Trace, gpu: Int64, launch_of: Int64, found: _Findin
     found.count(
         "n_graph_launches_without_gpu_events",
         int(of_graphs[idle_calls].sum()),
-        "{n} graph launches have no device events: what they ran was launched, not recorded, and shows as idle",
+        ("graph launch has", "graph launches have"),
+        " no device events: what they ran was launched, not recorded, and shows as idle",
         doubt=True,
     )
     last = trace.start_ns[launch[known]].max(initial=np.iinfo(np.int64).min)
@@ -241,8 +258,8 @@ def _examine_launches(trace: Trace, gpu: Int64, launch_of: Int64, found: _Findin
     found.count(
         "n_lost_launches",
         lost,
-        f"{{n}} of {len(plain):,} plain launches have no device event, though later ones have: what they ran was not "
-        "recorded, and shows as idle",
+        (f"of {len(plain):,} plain launches has", f"of {len(plain):,} plain launches have"),
+        " no device event, though later ones have: what was launched was not recorded, and shows as idle",
         doubt=100 * lost >= ODD_FROM_PCT * len(plain),
     )
     of_one = plain[~np.isin(trace.name_id[plain], trace.ids_where(_OF_SEVERAL.search, (Kind.CPU_WORK,)))]
@@ -250,7 +267,8 @@ def _examine_launches(trace: Trace, gpu: Int64, launch_of: Int64, found: _Findin
     found.count(
         "n_shared_launches",
         shared,
-        f"{{n}} of {len(plain):,} plain launches own several kernels, where one launches one: ids were used twice",
+        (f"of {len(plain):,} plain launches owns", f"of {len(plain):,} plain launches own"),
+        " several kernels, where one launches one: ids were used twice",
         doubt=100 * shared >= ODD_FROM_PCT * len(plain),
     )
 

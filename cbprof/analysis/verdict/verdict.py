@@ -17,7 +17,7 @@ from cbprof.analysis.accounting.states import StateTotals
 from cbprof.analysis.verdict.blocked import Blocked
 from cbprof.analysis.verdict.overlap import Overlap
 from cbprof.analysis.verdict.shortened import Shortened
-from cbprof.numbers import part_of_it, percent
+from cbprof.numbers import counted, part_of_it, percent
 
 LITTLE_IDLE_PCT = 5
 """A device that is idle less than this, captures and queued work apart, is the bound itself."""
@@ -242,7 +242,7 @@ def _evidence(found: Findings) -> Iterator[str]:
         share = percent(100 * found.missing_ns / found.window_ns)
         yield f"records are missing for {share} of the time, which counts neither as idle nor as active here"
     if found.evidence_level == "cupti" and (found.gaps.known.any() or not len(found.gaps)):
-        yield f"the GPU ran dry {found.n_ran_dry:,} times in {found.n_gpu_events:,} operations"
+        yield f"the GPU ran dry {counted(found.n_ran_dry, 'time')} in {counted(found.n_gpu_events, 'operation')}"
     elif found.evidence_level != "cupti":
         yield "launch-bound holes inside a span cannot be seen: that needs CUPTI records"
 

@@ -170,7 +170,9 @@ class EventStream:
         head = bytes(text)
         if match is None:
             what = "cut off before its first whole event"
-            if not piece and _object(head) is not None:
+            if piece:  # so much was read that a trace would have begun
+                what = f"not a trace: it has no list `traceEvents` in its first {len(head) >> 20} MiB"
+            elif _object(head) is not None:
                 what = "JSON, but not a trace: it has no list `traceEvents`"
             raise DataError(f"{path}: {what}; record one with a profiler, or with `cbprof run -o trace.json`")
         before = head[: match.start()]

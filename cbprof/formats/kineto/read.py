@@ -29,6 +29,7 @@ from cbprof.formats.kineto.rules import (
     SPAN_OF_ALL,
     category,
     copies_to_pageable,
+    device_of,
     host_of,
     is_call,
     is_known,
@@ -69,7 +70,8 @@ def load(path: Path, *, alone: bool = False, progress: Progress | None = None) -
     except HelperError:
         events, collector = _collect(path, helped=False, progress=progress)
     if not collector.has_phases and (collector.n_events or not events.whole or "schemaVersion" not in events.fields):
-        what = "none of its events has a phase (`ph`)" if events.whole else "cut off before its first whole event"
+        seen = events.whole or collector.n_events
+        what = "none of its events has a phase (`ph`)" if seen else "cut off before its first whole event"
         raise DataError(f"{path}: not a trace: {what}; record one with a profiler, or with `cbprof run -o trace.json`")
     trace = _trace(collector.spans(), collector, events)
     return doubted(trace) if says_sampled("", events.fields) else trace
@@ -115,7 +117,6 @@ def _trace(spans: Spans, collector: Collector, events: EventStream) -> Trace:
     launches = np.array([is_call(what) for what in whats], dtype=bool)
     of_all = np.array([category(what) == SPAN_OF_ALL for what in whats], dtype=bool)
     to_pageable = np.array([copies_to_pageable(what) for what in whats], dtype=bool)
-    meta = _meta(events.fields, is_kineto=any(is_of_kineto(what) for what in whats))
     extent_ns = _extent(spans, kept & ~_of(of_all, spans.what))
     health = {
         "n_events": collector.n_events,
@@ -127,7 +128,10 @@ def _trace(spans: Spans, collector: Collector, events: EventStream) -> Trace:
     calls = _of(launches, spans.what[rows])
     if Role.WORK in rows_of_file.roles:  # XLA's hosts are traced in calls of no category
         calls |= ~on_device[rows] & (spans.link[rows] != NONE)
-    tags = tags_of(wheres, _rows_in(spans.where[rows][on_device[rows]]), _rows_in(spans.where[rows][calls]))
+    device_rows = _rows_in(spans.where[rows][on_device[rows]])
+    ran = {device_of(wheres[row]) for row in device_rows}
+    meta = _meta(events.fields, ran, is_kineto=any(is_of_kineto(what) for what in whats))
+    tags = tags_of(wheres, device_rows, _rows_in(spans.where[rows][calls]))
     names, lanes = (
         Index[str](),
         Lanes(rows_of_file.lanes, tags, collector.thread_names, NONE if meta.rank is None else meta.rank),
@@ -268,13 +272,18 @@ def _extent(spans: Spans, counted: Mask) -> tuple[int, int] | None:
     return int(start.min()), int(end.max())
 
 
-def _meta(fields: Mapping[str, Any], *, is_kineto: bool) -> Meta:
-    """What the file says about the recording as a whole."""
+def _meta(fields: Mapping[str, Any], ran: set[int | str], *, is_kineto: bool) -> Meta:
+    """What the file says about the recording as a whole. ``ran``: the devices that have an event.
+
+    The file lists every GPU of the machine. Those count that ran something, where the list tells which they are.
+    """
     distributed = fields.get("distributedInfo")
     if not isinstance(distributed, dict):
         distributed = {}
     properties = fields.get("deviceProperties", fields.get("computeProperties"))
-    found = [each.get("name") for each in properties if isinstance(each, dict)] if isinstance(properties, list) else []
+    listed = [each for each in properties if isinstance(each, dict)] if isinstance(properties, list) else []
+    used = [each for each in listed if isinstance(each.get("id"), int | str) and each["id"] in ran]
+    found = [each.get("name") for each in used or listed]
     models = [name for name in dict.fromkeys(found) if isinstance(name, str) and name]
     numbers = {name: found.count(name) for name in models}
     return Meta.parse(

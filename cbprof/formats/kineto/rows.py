@@ -118,6 +118,6 @@ def name_rows(
 def in_words(counts: Mapping[str, int]) -> str:
     """The sentence on rows that are not understood: their names, with how many events each has, the most first."""
     rows = sorted(counts.items(), key=lambda each: (-each[1], each[0]))
-    some = ", ".join(f'"{name}" ({count:,} events)' for name, count in rows[:MOST_NAMED])
+    some = ", ".join(f'"{name}" ({count:,} {"event" if count == 1 else "events"})' for name, count in rows[:MOST_NAMED])
     more = f", and {len(rows) - MOST_NAMED:,} more" if len(rows) > MOST_NAMED else ""
     return f"these rows are not understood, and count neither as work of a device nor of the host: {some}{more}"

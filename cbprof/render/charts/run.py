@@ -17,7 +17,7 @@ from cbprof.analysis.accounting.intervals import sum_by
 from cbprof.analysis.accounting.segments import over_context
 from cbprof.analysis.device import DeviceSummary
 from cbprof.analysis.summary import Summary, summarize
-from cbprof.numbers import duration, percent
+from cbprof.numbers import counted, duration, percent
 from cbprof.render.charts.style import ROW_HEIGHT, area_of, as_text, bar_of, empty, figure, seconds
 from cbprof.render.picture.coverage import coverage
 from cbprof.render.picture.scene import Scene, scene
@@ -80,7 +80,7 @@ def gap_chart(source: Trace | Summary) -> Figure:
     made = figure()
     causes = _idle_by_cause(device, place - first, size)
     for (name, ns), color in zip(causes.items(), phase_colors(causes), strict=True):
-        text = [f"{duration(each)} in {count:,} gaps" for each, count in zip(ns.tolist(), number, strict=True)]
+        text = [f"{duration(each)} in {counted(count, 'gap')}" for each, count in zip(ns.tolist(), number, strict=True)]
         bars = go.Bar(x=names, y=seconds(ns), name=as_text(name), customdata=text, hovertemplate="%{customdata}")
         made.add_trace(bars.update(marker={"color": color, "line": {"width": 0}}))
     decades = [index for index in range(size) if (first + index) % PER_DECADE == 0]

@@ -13,7 +13,7 @@ from cbprof.analysis.accounting.intervals import sum_by
 from cbprof.analysis.accounting.steps import StepTimes
 from cbprof.analysis.predict.predict import Prediction
 from cbprof.analysis.summary import summarize
-from cbprof.numbers import duration, percent, ratio
+from cbprof.numbers import counted, duration, percent, ratio
 from cbprof.render.charts.style import LINES, as_text, empty, figure, milliseconds
 from cbprof.render.picture.coverage import bin_edges
 from cbprof.render.theme import phase_colors
@@ -114,7 +114,7 @@ def prediction_chart(prediction: Prediction, before: Trace, after: Trace | None 
     """Time of each step: as measured, as predicted from it, and as measured ``after`` the change, if that was run."""
     import plotly.graph_objects as go
 
-    runs = {"measured": before, f"predicted, {prediction.what_if.slots} slots": prediction.trace}
+    runs = {"measured": before, f"predicted, {counted(prediction.what_if.slots, 'slot')}": prediction.trace}
     if after is not None:
         runs["measured afterwards"] = after
     styles = ({"color": LINES["whole"]}, {"color": LINES["other"], "dash": "dot"}, {"color": LINES["device"]})

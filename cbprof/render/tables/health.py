@@ -76,7 +76,10 @@ def health_sheet(health: Health, *, title: str = "") -> Sheet:
 def _conclusion(health: Health) -> str:
     if not health.reliable:
         return "The figures of this trace should not be trusted."
-    return "The figures of this trace can be trusted." if len(health.trace) else "The trace is empty."
+    if not health.trace.devices:
+        nothing = "No GPU work was recorded: there are no figures of a GPU to trust."
+        return nothing if len(health.trace) else "The trace is empty."
+    return "The figures of this trace can be trusted."
 
 
 def _file(trace: Trace, health: Health) -> Iterator[Row]:

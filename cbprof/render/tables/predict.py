@@ -12,7 +12,7 @@ from rich.text import Text
 from cbprof.analysis.predict.predict import Prediction
 from cbprof.analysis.predict.whatif import WhatIf
 from cbprof.analysis.summary import Summary
-from cbprof.numbers import count, duration, percent, rate, ratio
+from cbprof.numbers import count, counted, duration, percent, rate, ratio
 from cbprof.render.evidence import in_short
 from cbprof.render.panel import HEADER, LABEL, framed, plain
 from cbprof.render.sheet import Sheet
@@ -122,7 +122,7 @@ def _conclusions(measured: Summary, case: Case) -> list[Text]:
 
 def in_words(what_if: WhatIf) -> str:
     """The changes, such as ``a GPU 2x as fast, schedule x 0.5, without detokenize``."""
-    parts = [f"{what_if.slots} slots"] if what_if.slots != WhatIf().slots else []
+    parts = [counted(what_if.slots, "slot")] if what_if.slots != WhatIf().slots else []
     if what_if.gpu_speed != 1:
         parts.append(f"a GPU {what_if.gpu_speed:g}x as fast")
     parts += [f"{name} x {factor:g}" for name, factor in what_if.scale.items() if factor]

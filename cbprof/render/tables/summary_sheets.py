@@ -17,7 +17,7 @@ from cbprof.analysis.verdict.latency import Latency
 from cbprof.analysis.verdict.shortened import SHORTENED_BY
 from cbprof.analysis.verdict.verdict import Verdict
 from cbprof.names import short, short_kernel
-from cbprof.numbers import UNKNOWN, count, duration, percent, rate, ratio, signed_duration
+from cbprof.numbers import UNKNOWN, count, counted, duration, percent, rate, ratio, signed_duration
 from cbprof.render.evidence import step_source_in_short
 from cbprof.render.panel import HEADER, LABEL, framed, plain
 from cbprof.render.sheet import MOST_ROWS, Sheet
@@ -168,7 +168,7 @@ def gap_lengths(device: DeviceSummary) -> Sheet:
         if device.profile is not None and (ended := _ended_by(device.ends.of_gap(row))):
             place = f"before {ended}" if place == "-" else f"{place}: {ended}"
         rows.append((place, duration(int(device.gaps.length_ns[row])), duration(at), most.in_words))
-    return Sheet(("gap", "length", "begins at", "largest part"), rows, f"{len(device.gaps):,} gaps")
+    return Sheet(("gap", "length", "begins at", "largest part"), rows, counted(len(device.gaps), "gap"))
 
 
 def segments(found: Segments, title: str, *, as_time: bool = False, origin_ns: int = 0) -> Sheet:

@@ -15,7 +15,7 @@ from cbprof.analysis.gate.limits import LimitResult
 from cbprof.analysis.hazards.hazards import Hazards
 from cbprof.analysis.profiles.health import Health
 from cbprof.analysis.ranks.report import RanksReport
-from cbprof.numbers import count
+from cbprof.numbers import counted
 from cbprof.render.charts.run import states_chart
 from cbprof.render.sheet import Sheet
 from cbprof.render.tables import compare as comparison_sheets
@@ -127,6 +127,8 @@ class HealthView(View):
         return self.full.to_json(self.name)
 
     def __repr__(self) -> str:
+        if self.reliable and not self.full.trace.devices:
+            return "no GPU work was recorded"
         return "the figures can be trusted" if self.reliable else "; ".join(self.warnings)
 
     def to_pandas(self) -> pd.DataFrame:
@@ -200,7 +202,7 @@ class RanksView(View):
         return [Path(file.name) for file in (*(row.file for row in self.full.rows), *self.full.failed)]
 
     def __repr__(self) -> str:
-        return f"{count(len(self.full.rows))} ranks in {count(self.full.n_files)} files"
+        return f"{counted(len(self.full.rows), 'rank')} in {counted(self.full.n_files, 'file')}"
 
     def to_pandas(self) -> pd.DataFrame:
         """One row a rank, and one a file that could not be used, with its ``reason``."""

@@ -16,7 +16,7 @@ from cbprof.analysis.predict.predict import Prediction
 from cbprof.analysis.summary import Summary, summarize
 from cbprof.analysis.verdict.verdict import Verdict
 from cbprof.files import write_whole
-from cbprof.numbers import duration, percent, ratio
+from cbprof.numbers import counted, duration, percent, ratio
 from cbprof.render.charts.run import gap_chart
 from cbprof.render.charts.steps import prediction_chart
 from cbprof.render.sheet import Sheet
@@ -130,7 +130,7 @@ class GapsView(View):
         return gap_chart(self.full)
 
     def __repr__(self) -> str:
-        return f"{sum(len(device.gaps) for device in self.full.devices):,} gaps"
+        return counted(sum(len(device.gaps) for device in self.full.devices), "gap")
 
     def to_pandas(self) -> pd.DataFrame:
         """One row a gap; a column ``blame.CAUSE`` for each cause, in nanoseconds, whose sum is ``length_ns``."""
@@ -172,11 +172,11 @@ class StepsView(View):
                 )
                 for row in range(min(ROWS_SHOWN, len(steps)))
             ]
-            title = f"the first of {len(steps):,} steps on GPU {device.device}"
+            title = f"the first of {counted(len(steps), 'step')} on GPU {device.device}"
             yield Sheet(("", "period", "host work", "exposed", "compute", "gap before"), rows, title)
 
     def __repr__(self) -> str:
-        return f"{self.full.n_steps:,} steps"
+        return counted(self.full.n_steps, "step")
 
     def to_pandas(self) -> pd.DataFrame:
         """One row a step and device; phases of batches in words, None where unknown."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from cbprof.analysis.gate.compare import comparable, compare
 from cbprof.analysis.summary import summarize
 from cbprof.meta import Meta
-from cbprof.numbers import count, duration
+from cbprof.numbers import count, counted, duration
 from cbprof.render.charts.run import gap_chart, idle_chart, states_chart
 from cbprof.render.charts.steps import prediction_chart, steps_chart
 from cbprof.render.panel import plain
@@ -168,7 +168,7 @@ def _measured(runs: Sequence[Reported]) -> Section:
                 ("file", run.name),
                 ("GPU activity", run.scene.evidence),
                 ("window", f"{window.name}, {duration(window.length_ns)}" if window else ""),
-                ("spans", f"{count(len(run.trace))} on {count(len(run.trace.lanes))} lanes"),
+                ("spans", f"{count(len(run.trace))} on {counted(len(run.trace.lanes), 'lane')}"),
                 ("clocks", _clocks(meta)),
                 ("ran", run.scene.subtitle),
                 ("workload", _workload(meta.workload or {})),

@@ -14,7 +14,7 @@ from cbprof.analysis.hazards.hazards import Hazards, find_hazards
 from cbprof.analysis.predict.predict import Prediction, predict
 from cbprof.analysis.summary import Summary, summarize
 from cbprof.errors import CbprofError
-from cbprof.numbers import count, duration, percent, ratio
+from cbprof.numbers import counted, duration, percent, ratio
 from cbprof.render.panel import plain
 from cbprof.render.picture.scene import Scene, scene
 from cbprof.trace import Trace
@@ -118,8 +118,8 @@ def notes(runs: Sequence[Reported]) -> Iterator[Note]:
     for run in runs:
         name = f"{run.label}: " if len(runs) > 1 else ""
         yield Note(f"{name}{plain(run.summary.verdict.sentence)}", warning=False)
-        if not run.summary.warnings:
-            yield Note(f"{name}healthy trace: complete, {count(len(run.trace))} spans", warning=False)
+        if not run.summary.warnings and run.summary.devices:
+            yield Note(f"{name}healthy trace: complete, {counted(len(run.trace), 'span')}", warning=False)
 
 
 def _warnings(run: Reported) -> Iterator[str]:
