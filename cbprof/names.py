@@ -8,6 +8,7 @@ one. Spans keep their full names, which pictures show.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -16,17 +17,24 @@ FEW = 8
 
 _END = "\0"  # of a name: all names are treated as one text, which is much faster than name by name
 
+_ADDRESS = "\1"
+
+# Each begins with what is rare, so that a text without it is passed over quickly.
 _CHANGING = (
     # torch.autograd.profiler.emit_nvtx: ``aten::addmm, seq = 47595, op_id = 3, sizes = [[8, 8]]``
     (re.compile(r", (?:stashed )?(?:seq|op_id|sizes|input_op_ids) = [^\0]*"), ""),
-    (re.compile(r"(?: at)? ?\b0x[0-9a-fA-F]{3,}"), ""),  # an address: ``<built-in method get of dict at 0x7f..>``
-    (re.compile(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"), "#"),
-    (re.compile(r"(?:(?<=/)[a-z0-9]{2}/)?\b[a-z2-7]{52}\b"), "#"),  # Inductor: of a graph, or of a file in its folder
-    (re.compile(r"\b(?=[a-f]*\d)[0-9a-f]{16,}\b"), "#"),
-    (re.compile(r"\((?:sq\d+sk\d+)\w*\)"), "(..)"),  # vLLM: lengths of queries and keys, which grow with every step
+    (re.compile(r"0x[0-9a-fA-F]{3,}"), _ADDRESS),  # ``<built-in method get of dict object at 0x7f..>``
+    (re.compile(r"\(sq\d+sk\d+\w*\)"), "(..)"),  # vLLM: lengths of queries and keys, which grow with every step
     (re.compile(r"\(\d+\):"), ":"),  # the line of a Python function: ``scheduler.py(340): schedule``
     (re.compile(r"(nn\.Module: \w+?)_\d+(?=\0)"), r"\1"),  # which layer of a kind
     (re.compile(r"#\d+"), "#"),
+)
+_HASH = re.compile(r"[0-9a-z-]{16}")
+_HASHES = (
+    (re.compile(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"), "#"),
+    (re.compile(r"\b[a-z2-7]{52}\b"), "#"),  # Inductor: of a graph, or of a file, in a folder of its first letters
+    (re.compile(r"/[a-z0-9]{2}/#"), "/#"),
+    (re.compile(r"\b(?=[a-f]*\d)[0-9a-f]{16,}\b"), "#"),
 )
 _NUMBERS = re.compile(r"\d+")
 _PYTHON = re.compile(r"(?:.*/)?(?P<file>[^/]+?)(?:\(\d+\))?: (?P<function>.+)")
@@ -50,31 +58,45 @@ def naming(names: Sequence[str]) -> Naming:
     ``#`` stands for them, differ in nothing else.
     """
     bare = common_parts(names)
-    alike: dict[str, set[str]] = {}
-    for each, family in zip(bare, _substitute(bare, _NUMBERS, "#"), strict=True):
-        alike.setdefault(family, set()).add(each)
-    key: dict[str, str] = {}
-    for family, members in alike.items():
-        one = len(members) > FEW or family in members
-        key |= {each: family if one else each for each in members}
-    found: dict[str, set[str]] = {}
+    distinct = dict.fromkeys(bare)
+    families = _substitute(list(distinct), ((_NUMBERS, "#"),))
+    sizes = Counter(families)
+    key = {
+        each: family if sizes[family] > FEW or family in distinct else each
+        for each, family in zip(distinct, families, strict=True)
+    }
+    place: dict[str, int] = {}
+    labels: list[str] = []
+    of = []
     for name, each in zip(names, bare, strict=True):
-        found.setdefault(key[each], set()).add(name)
-    place = {each: index for index, each in enumerate(found)}
-    labels = tuple(next(iter(members)) if len(members) == 1 else each for each, members in found.items())
-    return Naming([place[key[each]] for each in bare], labels)
+        common = key[each]
+        index = place.setdefault(common, len(labels))
+        if index == len(labels):
+            labels.append(name)
+        elif labels[index] != name:
+            labels[index] = common
+        of.append(index)
+    return Naming(of, tuple(labels))
 
 
 def common_parts(names: Sequence[str]) -> list[str]:
     """Each name without what changes from one occurrence to the next, whatever the other names are."""
+    changing = [index for index, name in enumerate(names) if _NUMBERS.search(name)]
+    hashed = [index for index in changing if _HASH.search(names[index])]
+    bare = list(names)
+    for rows, patterns in ((hashed, _HASHES), (changing, _CHANGING)):
+        for index, each in zip(rows, _substitute([bare[row] for row in rows], patterns), strict=True):
+            bare[index] = each
+    return bare
+
+
+def _substitute(names: Sequence[str], patterns: Sequence[tuple[re.Pattern[str], str]]) -> list[str]:
     text = _END.join((*(name.replace(_END, " ") for name in names), ""))
-    for pattern, instead in _CHANGING:
+    for pattern, instead in patterns:
         text = pattern.sub(instead, text)
+    for before in (" at ", " ", ""):
+        text = text.replace(before + _ADDRESS, "")
     return text.split(_END)[:-1]
-
-
-def _substitute(names: Sequence[str], pattern: re.Pattern[str], instead: str) -> list[str]:
-    return pattern.sub(instead, _END.join((*names, ""))).split(_END)[:-1]
 
 
 def short(name: str) -> str:

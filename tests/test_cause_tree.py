@@ -52,7 +52,7 @@ def test_many_functions_go_by_what_encloses_them(tmp_path: Path) -> None:
     assert sum(found.values()) == device.gaps.total_ns == 1_005_000
     assert found["launch"] == 5_000
     parts = sum(ns for name, ns in found.items() if name.startswith("a.py: part_"))
-    assert found["run.py: call"] + parts == 600_000
+    assert found["work.py: prepare"] + parts == 600_000
     assert found["plan.py: schedule"] == 300_000
     assert found["other Python functions"] == 20_000
 
@@ -60,7 +60,7 @@ def test_many_functions_go_by_what_encloses_them(tmp_path: Path) -> None:
 def test_the_tree_begins_where_the_program_branches_and_names_no_wrapper(tmp_path: Path) -> None:
     tree = stacks(tmp_path).causes.tree
     assert [(branch.name, branch.ns) for branch in tree[:3]] == [
-        ("run.py: call", 600_000),
+        ("work.py: prepare", 600_000),
         ("plan.py: schedule", 300_000),
         ("aten::small", 50_000),
     ]
@@ -116,3 +116,24 @@ def test_causes_of_any_nesting_sum_to_the_idle_time(spans: list[tuple[int, int, 
         for start, length, name in spans
     ]
     causes_of(trace_of(*rows, (compute, Kind.GPU_COMPUTE, "compute", 150, 160, 0)), 160)
+
+
+def test_a_window_of_vllm_goes_by_names_that_its_developers_know() -> None:
+    summary = summarize(load(Path(__file__).parent / "data" / "vllm_stacks.json.gz"))
+    (device,) = summary.devices
+    assert len(device.blame.totals()) > 200
+    found = {part.in_words: part.ns for part in device.causes.totals}
+    assert len(found) <= MOST_CAUSES
+    assert sum(found.values()) == device.gaps.total_ns
+    assert {
+        "scheduler.py: schedule",
+        "scheduler.py: update_from_output",
+        "kv_cache_manager.py: allocate_slots",
+        "model_runner.py: execute_model",
+        "model_runner.py: prepare_inputs",
+        "launch",
+        "its turn in the queue",
+    } < set(found)
+    assert sum(ns for name, ns in found.items() if name.startswith("other ")) < 0.05 * device.gaps.total_ns
+    assert (summary.n_steps, summary.tokens) == (2, 64)
+    assert device.overlap.graph_coverage_pct == 100

@@ -21,7 +21,7 @@ import numpy as np
 from cbprof.analysis.accounting.blame import Blame, BlameTotal, Cause
 from cbprof.analysis.accounting.host import HostTimeline, frames
 from cbprof.analysis.accounting.intervals import sum_by
-from cbprof.names import is_whole, short, sort_of
+from cbprof.names import PHASES, is_whole, short, sort_of
 from cbprof.trace import NONE, Int32, Int64, Trace
 
 MOST_CAUSES = 12
@@ -146,13 +146,17 @@ def _tree(trace: Trace, blame: Blame, host: HostTimeline) -> Branch:
 
 
 def _branch(name: str, own_ns: int, children: list[Branch]) -> Branch:
-    """With its children, largest first; of a wrapper the children of what it wraps."""
+    """With its children, largest first. A wrapper has the children of what it wraps, and its name, unless it is told.
+
+    What is told: a phase that somebody named on purpose, an operator, the module at the top of a model.
+    """
     ns = own_ns + sum(child.ns for child in children)
     most = max(children, key=lambda child: child.ns, default=None)
     if most is not None and name and len(most.children) and most.ns >= WRAPPED * ns and not is_whole(most.name):
         others = [child for child in children if child is not most]
         children = [*others, *most.children]
         own_ns += most.own_ns
+        name = name if is_whole(name) or sort_of(name) == PHASES else most.name
     return Branch(name, ns, own_ns, tuple(sorted(children, key=lambda child: -child.ns)))
 
 
