@@ -119,10 +119,10 @@ def drawn(columns: int) -> list[str]:
 def test_only_the_gap_that_the_window_ends_is_the_last(tmp_path: Path) -> None:
     without_step = summarize(load(write(tmp_path, *LAUNCHED)))
     names = [name for name, *_ in gap_lengths(without_step.devices[0]).rows if not name.startswith("p")]
-    assert names == ["-"]
+    assert names == ["before gemm, launch unknown, stream 7"]
     to_the_end = summarize(load(write(tmp_path, *LAUNCHED, annotation(0, 1500, "a"))), window="annotation:a")
     names = [name for name, *_ in gap_lengths(to_the_end.devices[0]).rows if not name.startswith("p")]
-    assert names == ["the last", "-"]  # 500 us, 490 us
+    assert names == ["the last", "before gemm, launch unknown, stream 7"]  # 500 us, 490 us
 
 
 def test_a_cause_has_one_name_in_all_text(tmp_path: Path) -> None:
