@@ -20,7 +20,7 @@ APPEARS_AFTER_S = 1.0
 NoCache = Annotated[
     bool,
     typer.Option(
-        "--no-cache", help="Read a large file of another tool anew, and keep no .cbprof-cache beside it for next time."
+        "--no-cache", help="Read a large file of another tool anew, and keep nothing in ~/.cache/cbprof for next time."
     ),
 ]
 

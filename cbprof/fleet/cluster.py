@@ -32,6 +32,23 @@ LOCAL = {
 
 
 @contextmanager
+def safe_path() -> Iterator[None]:
+    """Processes that are started inside do not look for modules in the current folder.
+
+    multiprocessing starts them with ``python -c``, which does, and a trace often lies beside files of somebody else.
+    """
+    before = os.environ.get("PYTHONSAFEPATH")
+    os.environ["PYTHONSAFEPATH"] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["PYTHONSAFEPATH"]
+        else:
+            os.environ["PYTHONSAFEPATH"] = before
+
+
+@contextmanager
 def local_cluster(n_files: int, *, workers: int | None = None, memory: str | None = None) -> Iterator[Client]:
     """Worker processes of this machine, one a core (no more than files); ``memory`` a worker, such as ``4GB``.
 
@@ -48,6 +65,7 @@ def local_cluster(n_files: int, *, workers: int | None = None, memory: str | Non
     except ValueError:
         raise UsageError(f"{memory!r} is no amount of memory: give --memory as in 4GB") from None
     with (
+        safe_path(),
         dask.config.set(LOCAL),
         LocalCluster(
             n_workers=min(n_files, workers or cores()),

@@ -16,7 +16,7 @@ from uuid import uuid4
 
 from cbprof.analysis.ranks.report import ExaminedFile, RanksReport, compare_ranks
 from cbprof.errors import CbprofError, UsageError
-from cbprof.fleet.cluster import cores
+from cbprof.fleet.cluster import cores, safe_path
 from cbprof.fleet.dataset import Dataset
 from cbprof.fleet.files import TraceFile
 from cbprof.fleet.secrets import one_line
@@ -51,7 +51,7 @@ def run_local(files: Sequence[TraceFile], examine: Callable[[TraceFile], Examine
     if workers == 1 or sum(file.size for file in files) < WORTH_A_PROCESS:
         return compare_ranks([examine(file) for file in files])
     # Spawned, not forked: the parent may hold threads, and a child needs nothing of it.
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+    with safe_path(), ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
         return compare_ranks(list(pool.map(examine, files)))
 
 

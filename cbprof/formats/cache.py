@@ -1,4 +1,4 @@
-"""The columns of another tool's large trace, kept in a file beside it, so that it is parsed only once.
+"""The columns of another tool's large trace, kept in the user's cache folder, so that it is parsed only once.
 
 ::
 
@@ -20,14 +20,17 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import fields
 from functools import cache
+from hashlib import sha256
 from pathlib import Path
-from stat import S_ISREG
+from stat import S_ISDIR, S_ISREG
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from cbprof import __version__
+from cbprof.errors import CbprofError
+from cbprof.files import whole_file
 from cbprof.meta import Meta
 from cbprof.trace import Lane, RequestTable, StepTable, Trace
 
@@ -39,6 +42,9 @@ OPT_OUT = "CBPROF_NO_CACHE"
 
 SUFFIX = ".cbprof-cache"
 
+MOST_BYTES = 8 << 30
+"""What all caches together may take up; those that were written first go first."""
+
 _MAGIC = b"cbprof cache 1\n"
 _HEAD = struct.Struct("<IQ")  # crc32 of all that follows it, length of the header
 _BLOCK = 32 << 20  # bytes that share a crc32
@@ -49,21 +55,55 @@ Columns = dict[str, npt.NDArray[Any]]
 
 
 def through_cache(path: Path, read: Callable[[], Trace]) -> Trace:
-    """The trace of the file ``path``: from the cache beside it, or else as ``read`` reads it, which is then cached."""
+    """The trace of the file ``path``: from the user's cache, or else as ``read`` reads it, which is then cached."""
     stamp = _stamp(path)
-    if stamp is None or stamp.size < WORTH_FROM or OPT_OUT in os.environ:
+    folder = cache_folder() if stamp is not None and stamp.size >= WORTH_FROM and OPT_OUT not in os.environ else None
+    if folder is None:
         return read()
-    cache_file = path.with_name(f".{path.name}{SUFFIX}")
+    cache_file = cache_of(path, folder)
     trace = _load(cache_file, path)
     if trace is not None:
         return trace
     trace = read()
-    if _can_be_kept(trace) and os.access(path.parent, os.W_OK):
-        with suppress(OSError):  # a full disk
+    if _can_be_kept(trace):
+        with suppress(OSError, CbprofError):  # a full disk
             content = _content(path)
             if stamp == _stamp(path):  # else someone wrote to it in the meantime
                 _save(cache_file, trace, content)
+                _make_room(folder)
     return trace
+
+
+def cache_folder() -> Path | None:
+    """The folder of caches, made if need be; None where there can be none, or where others may write to it.
+
+    ``$XDG_CACHE_HOME/cbprof`` or ``~/.cache/cbprof``: whoever could write a cache could give it any figures, so a cache
+    is believed only from a folder that is the user's alone.
+    """
+    try:
+        above = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+        folder = Path(above) / "cbprof"
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        state = folder.lstat()
+    except (OSError, RuntimeError):  # no home
+        return None
+    private = S_ISDIR(state.st_mode) and state.st_uid == os.geteuid() and not state.st_mode & 0o022
+    return folder if private and os.access(folder, os.W_OK) else None
+
+
+def cache_of(path: Path, folder: Path) -> Path:
+    """The cache of the file ``path``: by its full name, so that files of one name in other folders have their own."""
+    return folder / f"{sha256(os.fsencode(path.resolve())).hexdigest()[:32]}{SUFFIX}"
+
+
+def _make_room(folder: Path) -> None:
+    """Remove the caches that were written first, until the others fit."""
+    caches = sorted(((each.stat(), each) for each in folder.glob(f"*{SUFFIX}")), key=lambda pair: -pair[0].st_mtime_ns)
+    kept = 0
+    for state, each in caches:
+        kept += state.st_size
+        if kept > MOST_BYTES and kept > state.st_size:  # the last one stays, however large
+            each.unlink()
 
 
 class _Stamp(NamedTuple):
@@ -149,15 +189,10 @@ def _save(cache_file: Path, trace: Trace, content: Mapping[str, Any]) -> None:
     crc = zlib.crc32(header)
     for column in columns.values():
         crc = zlib.crc32(np.ascontiguousarray(column).data, crc)
-    unfinished = cache_file.with_name(f"{cache_file.name}.{os.getpid()}")
-    try:
-        with unfinished.open("wb") as file:
-            file.write(_MAGIC + _HEAD.pack(crc, len(header)) + header)
-            for column in columns.values():
-                column.tofile(file)
-        unfinished.replace(cache_file)
-    finally:
-        unfinished.unlink(missing_ok=True)
+    with whole_file(cache_file, "the cache") as file:
+        file.write(_MAGIC + _HEAD.pack(crc, len(header)) + header)
+        for column in columns.values():
+            file.write(np.ascontiguousarray(column).data)
 
 
 def _columns(trace: Trace) -> Iterator[tuple[str, npt.NDArray[Any]]]:
