@@ -13,7 +13,7 @@ from nsys_samples import one_step, refusal, write_export
 from cbprof.errors import DataError
 from cbprof.fleet.files import find_files
 from cbprof.formats import load
-from cbprof.formats.nsys.report import cache_folder
+from cbprof.formats.cache import cache_folder
 
 EXPORTS = """#!/bin/sh
 printf '%s\\n' "$@" >> {log}
@@ -52,7 +52,7 @@ def test_a_report_is_exported_once(folder: Path, capsys: pytest.CaptureFixture[s
     assert len(load(report)) == 5
     assert log.read_text().splitlines() == arguments, "the second time it is read from the cache"
     assert capsys.readouterr().err == ""
-    assert [file.suffix for file in cache_folder().iterdir()] == [".sqlite"]
+    assert [file.suffix for file in (cache_folder() or folder).iterdir()] == [".sqlite"]
 
     report.write_bytes(b"\x08\x01another")
     load(report)
@@ -72,7 +72,7 @@ def test_an_nsys_that_fails_is_one_line(folder: Path, script: str, why: str) -> 
     report = folder / "-my run.nsys-rep"
     stand_in(folder, script.replace("{", "{{").replace("}", "}}"))
     assert why in refusal(report)
-    assert list(cache_folder().iterdir()) == [], "nothing is left behind"
+    assert list((cache_folder() or folder).iterdir()) == [], "nothing is left behind"
 
 
 def test_a_cache_that_cannot_be_written_is_one_line(folder: Path) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from cbprof.errors import DataError
 from cbprof.formats.bytes.foreign import can_be_exported
+from cbprof.formats.cache import cache_folder
 
 
 def export_of(report: Path) -> Path | None:
@@ -22,22 +23,18 @@ def export_of(report: Path) -> Path | None:
     nsys = shutil.which("nsys") if can_be_exported(report) else None
     if nsys is None:
         return None
+    folder = cache_folder()
+    if folder is None:
+        raise DataError(
+            f"{report}: cannot be exported: no cache folder is the user's alone; name one in XDG_CACHE_HOME"
+        )
     try:
-        folder = cache_folder()
-        folder.mkdir(parents=True, exist_ok=True)
-        export = folder / f"{report.stem[:100]}-{_state(report)}.sqlite"
+        export = folder / f"nsys-{_state(report)}.sqlite"
         if not export.exists():
             _export(nsys, report, export)
     except OSError as error:
-        where = error.filename or folder
-        raise DataError(f"{report}: cannot be exported: {where}: {error.strerror or error}") from error
+        raise DataError(f"{report}: cannot be exported: {error.strerror or error}") from error
     return export
-
-
-def cache_folder() -> Path:
-    """Where exports are kept: ``$XDG_CACHE_HOME/cbprof/nsys``, or ``~/.cache/cbprof/nsys``."""
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(home) / "cbprof" / "nsys"
 
 
 def _state(report: Path) -> str:
