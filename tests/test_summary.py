@@ -68,6 +68,8 @@ def test_report_of_two_steps() -> None:
                 "idle_ns": 95,
                 "idle_pct": pytest.approx(100 * 95 / 165),
                 "idle_pct_excl_overhead": None,
+                "missing_ns": 0,
+                "idle_pct_excl_missing": None,
                 "n_gpu_events": 3,
                 "n_streams": 2,
                 "n_graph_launches": None,
