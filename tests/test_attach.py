@@ -181,8 +181,8 @@ def test_decorated_functions_are_recorded_one_by_one(model: Any, tmp_path: Path)
 
 
 def test_attaching_where_it_cannot_be_done_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(UsageError, match="cannot attach to 'vllm', only to transformers"):
-        cbprof.attach("vllm")
+    with pytest.raises(UsageError, match="cannot attach to 'sglang', only to transformers, vllm"):
+        cbprof.attach("sglang")
     before = methods()
     attachment = cbprof.attach("transformers", TraceBuilder())
     with attachment:

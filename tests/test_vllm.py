@@ -8,12 +8,14 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from collections import Counter
 from collections.abc import Callable, Generator
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pytest
 from typer.testing import CliRunner
 from vllm_stand_in import STAND_IN, TOKENS, hooked, importable, renamed, serve
@@ -338,3 +340,79 @@ def test_a_folder_of_what_processes_left_is_one_trace(record: Any, tmp_path: Pat
     assert {lane.name for lane in again.lanes} == {lane.name for lane in whole.lanes}
     (parts / "other.json").write_text("{}")
     assert recording_in(parts) is None
+
+
+ATTACHED = """
+import json, sys, cbprof
+from pathlib import Path
+from vllm.entrypoints import LLM, serve
+if __name__ == "__main__":
+    how = json.loads(sys.argv[1])
+    with cbprof.attach("vllm", path="t.json") as attachment:
+        print(json.dumps(serve(**how)))
+    assert attachment.path == Path("t.json").absolute()
+    assert json.dumps(serve(**how))  # not recorded any more
+    with cbprof.attach("vllm", path="u.json"):
+        llm = LLM(**how)
+        llm.generate([[1, 2, 3]], 4)
+    llm.generate([[1, 2, 3]], 4)  # an engine that goes on
+    llm.shutdown()
+"""
+
+
+@pytest.mark.parametrize("how", ['"method": ""', '"method": "fork"', '"method": "spawn", "workers": 1'])
+def test_attached_inside_a_program(how: str, tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(ATTACHED)
+    search = os.pathsep.join([str(STAND_IN), *filter(None, [os.environ.get("PYTHONPATH")])])
+    done = subprocess.run(
+        [sys.executable, "script.py", f"{{{how}}}"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": search},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Warning" not in done.stderr
+    assert json.loads(done.stdout.splitlines()[0]) == list(TOKENS)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["script.py", "t.json", "u.json"]
+    first, second = load(tmp_path / "t.json"), load(tmp_path / "u.json")
+    assert first.complete
+    assert steps_of(first, "update") == steps_of(first, "compute", device=True) == list(range(STEPS))
+    assert len(steps_of(second, "update")) == 4
+
+
+INLINE = '{"method": ""}'
+
+
+def test_the_plug_in_is_found_by_vllm_and_does_nothing_unless_asked() -> None:
+    (entry,) = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]["entry-points"][
+        "vllm.general_plugins"
+    ].items()
+    module, function = entry[1].split(":")
+    before = list(sys.meta_path)
+    getattr(import_module(module), function)()
+    assert sys.meta_path == before
+
+
+def test_the_plug_in_records_where_python_was_told_not_to_look(tmp_path: Path) -> None:
+    """``python -S`` loads no sitecustomize, but vLLM loads its plug-ins."""
+    info = tmp_path / "site" / "cbprof_plugin-0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Name: cbprof-plugin\nVersion: 0\n")
+    (info / "entry_points.txt").write_text("[vllm.general_plugins]\ncbprof = cbprof.record.program.child:begin\n")
+    packages = [str(Path(numpy.__file__).parents[1]), str(Path(__file__).parents[1])]
+    (tmp_path / "script.py").write_text(f"import sys; sys.path += {packages}\n" + SCRIPT)
+    search = os.pathsep.join([str(STAND_IN), str(info.parent)])
+    done = subprocess.run(
+        [sys.executable, "-m", "cbprof", "record", "-o", "t.json", "--", sys.executable, "-S", "script.py", INLINE],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([*packages[1:], search])},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    assert steps_of(load(tmp_path / "t.json"), "update") == list(range(STEPS)), done.stderr

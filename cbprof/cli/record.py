@@ -64,6 +64,7 @@ def record(
     )
     with live_line(quiet=quiet) as line:
         ended = launch(command, settings, line.processes)
-    for words in outcome_lines(with_merged_files(ended), settings):
+    ended = ended._replace(processes=with_merged_files(ended.processes))
+    for words in outcome_lines(ended, settings):
         typer.echo(f"cbprof: {words}", err=True)
     raise typer.Exit(exit_like(ended))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, ParamSpec, Self, TypeVar
+from typing import Any, Literal, ParamSpec, Self, TypeVar, overload
 
 from cbprof.errors import UsageError
 from cbprof.record.clocks.choice import DeviceChoice, cuda_or_host_clock
 from cbprof.record.engines.transformers.attach import Instrumented
+from cbprof.record.program.embedded import VllmAttachment
 from cbprof.record.recorder import Recorded
 from cbprof.record.tracer import Tracer
 from cbprof.record.wrapping import with_context
@@ -17,7 +18,35 @@ from cbprof.trace import SpanSink
 P = ParamSpec("P")
 R = TypeVar("R")
 
-ENGINES = ("transformers",)
+ENGINES = ("transformers", "vllm")
+
+
+@overload
+def attach(
+    engine: Literal["transformers"],
+    path: Path | str | SpanSink = "trace.json",
+    *,
+    device: DeviceChoice = "auto",
+    meta: Mapping[str, Any] | None = None,
+    nvtx: bool = False,
+    record_function: bool = False,
+    every_token: bool = False,
+    step_begins: Callable[[int], None] | None = None,
+) -> Attachment: ...
+
+
+@overload
+def attach(
+    engine: str,
+    path: Path | str | SpanSink = "trace.json",
+    *,
+    device: DeviceChoice = "auto",
+    meta: Mapping[str, Any] | None = None,
+    nvtx: bool = False,
+    record_function: bool = False,
+    every_token: bool = False,
+    step_begins: Callable[[int], None] | None = None,
+) -> Attachment | VllmAttachment: ...
 
 
 def attach(
@@ -30,7 +59,7 @@ def attach(
     record_function: bool = False,
     every_token: bool = False,
     step_begins: Callable[[int], None] | None = None,
-) -> Attachment:
+) -> Attachment | VllmAttachment:
     """Record ``engine`` while a block runs, or each call of a function, into ``path``.
 
     ::
@@ -42,15 +71,25 @@ def attach(
         def serve(): ...
 
     The engine's methods are wrapped on entry and put back on exit, and its tokens are the same. ``transformers`` means
-    its continuous batching, sync or async. The options are those of :class:`~cbprof.record.tracer.Tracer`, but that
-    ``auto`` is ``host`` where there is no GPU; ``step_begins`` is called with the number of each step, on the engine's
-    thread, when its preparation begins. Raises :class:`UsageError` for an engine that is not known or not installed.
+    its continuous batching, sync or async. ``vllm`` is recorded in all processes that it makes inside the block: its
+    ``LLM`` has to be made there. It takes a ``path`` and no other option.
+
+    The options are those of :class:`~cbprof.record.tracer.Tracer`, but that ``auto`` is ``host`` where there is no GPU;
+    ``step_begins`` is called with the number of each step, on the engine's thread, when its preparation begins. Raises
+    :class:`UsageError` for an engine that is not known or not installed.
     """
     if engine not in ENGINES:
         raise UsageError(
             f"cannot attach to {engine!r}, only to {', '.join(ENGINES)}; mark the phases of your own engine with "
             "cbprof.Tracer, or import its torch.profiler trace"
         )
+
+    if engine == "vllm":
+        if device != "auto" or meta or nvtx or record_function or every_token or step_begins:
+            raise UsageError("cbprof.attach('vllm') takes a path, and no other option: it records several processes")
+        if not isinstance(path, str | Path):
+            raise UsageError("cbprof.attach('vllm') writes a file, from several processes: give its name as path")
+        return VllmAttachment(Path(path))
 
     def new_tracer() -> Tracer:
         return Tracer(

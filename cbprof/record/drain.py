@@ -219,6 +219,15 @@ class Drain:
         self.spans += 1
         self._breathe()
 
+    def timed_span(
+        self, lane: Lane, kind: Kind, name: str, step: int, start_ns: int, end_ns: int, facts: Mapping[str, Any] | None
+    ) -> None:
+        self._latest_ns = end_ns - self._origin_ns
+        start_ns -= self._origin_ns
+        self._sink.span(self._sink.lane(lane), kind, name, start_ns, self._latest_ns - start_ns, step=step, extra=facts)
+        self.spans += 1
+        self._breathe()
+
     def launch_span(self, launch: LaunchSpan, lane: Lane, goes_to: DeviceLane) -> None:
         """The host's span now, the device's as soon as its times are known."""
         if launch.handle is None:

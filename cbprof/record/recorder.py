@@ -17,7 +17,7 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Self
@@ -29,7 +29,7 @@ from cbprof.record.devices import Devices
 from cbprof.record.drain import DeviceLane, Drain, HostSpan, LaunchSpan
 from cbprof.record.lanes import HostLanes
 from cbprof.record.live import Activity
-from cbprof.trace import NONE, BatchPhase, Kind, RequestEvent, SpanSink
+from cbprof.trace import NONE, BatchPhase, Kind, Lane, RequestEvent, SpanSink
 
 DRAIN_PERIOD_S = 0.25
 
@@ -114,6 +114,39 @@ class Recorder:
     def note_span(self, span: HostSpan) -> None:
         """``span``, taken on the calling thread or task, is complete."""
         self._note((self._drain.host_span, span, self.lanes.current()))
+
+    def note_timed(
+        self,
+        lane: Lane,
+        kind: Kind,
+        name: str,
+        step: int,
+        start_ns: int,
+        end_ns: int,
+        facts: Mapping[str, Any] | None = None,
+    ) -> None:
+        """A span of a lane that somebody else has timed, with :attr:`now`: the cheapest there is."""
+        self._note((self._drain.timed_span, lane, kind, name, step, start_ns, end_ns, facts))
+
+    def note_later(self, write: Callable[[], None]) -> None:
+        """Call ``write`` on the drain's thread: what is worked out there costs the engine's thread nothing."""
+        self._note((write,))
+
+    def write_arrival(self, request: int, time_ns: int) -> None:
+        """A request came, from what :meth:`note_later` calls."""
+        self._drain.request(RequestEvent.ARRIVE, request, time_ns)
+
+    def write_batch(self, step: int, tokens: int, requests: int, context: int, phase: BatchPhase) -> None:
+        """The facts of a batch, from what :meth:`note_later` calls."""
+        self._drain.batch(step, tokens, requests, context, phase)
+
+    def write_tokens(self, time_ns: int, produced: Iterable[int], more: Iterable[int], finished: Iterable[int]) -> None:
+        """These requests got a token each at ``time_ns``, then those of ``more`` one for each time that they are named;
+        from what :meth:`note_later` calls."""
+        produced, more = tuple(produced), tuple(more)
+        self._drain.tokens(time_ns, produced, ())
+        self._drain.tokens(time_ns, more, tuple(finished))
+        self.token_count += len(produced) + len(more)
 
     def note_launch(self, launch: LaunchSpan, goes_to: DeviceLane) -> None:
         """``launch``, taken on the calling thread or task, is complete; what it queued may not be."""

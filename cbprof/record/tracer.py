@@ -36,7 +36,7 @@ from cbprof.formats import TraceWriter
 from cbprof.meta import Meta
 from cbprof.record import spans
 from cbprof.record.clocks.base import BlockingClock, NoClock
-from cbprof.record.clocks.choice import DeviceChoice, choose_clock, cuda_is_there
+from cbprof.record.clocks.choice import ClockOf, DeviceChoice, choose_clock, cuda_is_there
 from cbprof.record.devices import StreamUse
 from cbprof.record.recorder import Recorded, Recorder
 from cbprof.record.spans import OFF, WAIT, WORK, OpenSpan
@@ -105,7 +105,7 @@ class Tracer:
         self._clock_of = choose_clock(device)
         self._marks = spans.marks(nvtx=nvtx, record_function=record_function)
         self._every_token = every_token
-        self._now = now
+        self.now = now
         self._recorder: Recorder | None = None
         self._took_part = False
         if _host is not None and _host is not self:
@@ -185,7 +185,7 @@ class Tracer:
     def arrived(self, request: int, time_ns: int | None = None) -> None:
         """A request came, now or at ``time_ns`` of ``time.perf_counter_ns``."""
         if (recorder := self._recorder) is not None:
-            recorder.note_arrival(request, self._now() if time_ns is None else time_ns)
+            recorder.note_arrival(request, self.now() if time_ns is None else time_ns)
 
     def name_lane(self, name: str) -> None:
         """Call the host lane of this thread or asyncio task so, from now on."""
@@ -209,6 +209,11 @@ class Tracer:
         return self._recorder is not None
 
     @property
+    def clock_of(self) -> ClockOf:
+        """What makes the clock of a device."""
+        return self._clock_of
+
+    @property
     def recorder(self) -> Recorder | None:
         """The recording under way: how many tokens so far, how active the device is."""
         return self._recorder
@@ -216,10 +221,10 @@ class Tracer:
     def start(self) -> Self:
         """Switch on. Does nothing where it is on."""
         if self._recorder is None and self not in _guests:
-            origin_ns, self.meta["base_time_ns"] = self._now(), time.time_ns()
+            origin_ns, self.meta["base_time_ns"] = self.now(), time.time_ns()
             sink = self._open(Placement.or_alone(os.environ))
             self._file = sink if isinstance(sink, TraceFile) else None
-            self._recorder = Recorder(sink, now=self._now, origin_ns=origin_ns, every_token=self._every_token)
+            self._recorder = Recorder(sink, now=self.now, origin_ns=origin_ns, every_token=self._every_token)
             self._recorder.start()
             atexit.register(self.close)
         return self

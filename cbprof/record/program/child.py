@@ -36,14 +36,17 @@ class Child:
         self._session: Session | None = None
         self._parents: Session | None = None
         self._asleep_for_good = False
+        self._by_signal = True
         self._early: SimpleQueue[None] = SimpleQueue()
         self._forks = 0
         self._status = Status(pid=os.getpid(), python=sys.executable)
 
-    def begin(self) -> None:
-        """Watch for imports, the signal, forks and the exit."""
+    def begin(self, *, by_signal: bool = True) -> None:
+        """Watch for imports, forks and the exit, and for the signal, if that is asked for."""
         self._status.write(self._settings.folder)
-        signal.signal(signal.SIGUSR2, self._toggle)
+        self._by_signal = by_signal
+        if by_signal:
+            signal.signal(signal.SIGUSR2, self._toggle)
         atexit.register(self._end)
         os.register_at_fork(after_in_parent=self._forked, after_in_child=self._forget)
         AfterImport(
@@ -80,6 +83,15 @@ class Child:
                 session.go_on_from(parents)
             _at_exit_of_a_fork(self._end)
 
+    def end(self, *, complete: bool) -> None:
+        """Finish what is recorded, here and in the engine's processes, and leave everything as it was."""
+        atexit.unregister(self._end)
+        session, self._session, self._asleep_for_good = self._session, None, True
+        if session is not None:
+            session.toggle()
+            session.end(complete=complete)._replace(forks=self._forks).write(self._settings.folder)
+            session.leave()
+
     def _wake(self) -> Session | None:
         """The session, begun when it is first needed. None in a forked process, or while the session is being made."""
         if self._session is None and not self._asleep_for_good:
@@ -106,7 +118,8 @@ class Child:
     def _forget(self) -> None:
         """In a process forked off: it is not recorded, and says nothing, unless it turns out to be one of vLLM's."""
         atexit.unregister(self._end)
-        signal.signal(signal.SIGUSR2, signal.SIG_DFL)
+        if self._by_signal:
+            signal.signal(signal.SIGUSR2, signal.SIG_DFL)
         if self._session is not None:
             self._session.forget()
             self._parents = self._session
@@ -127,8 +140,14 @@ def _at_exit_of_a_fork(end: Callable[[], None]) -> None:
     Finalize(None, end, exitpriority=0)
 
 
+_children: list[Child] = []
+
+
 def begin() -> None:
-    """Called when the interpreter starts."""
+    """Called when the interpreter starts, and again by vLLM, whose plug-in this is, in each of its processes: there it
+    matters where the interpreter was told not to look (``python -I``)."""
     settings = Settings.from_environment()
-    if settings is not None:
-        Child(settings).begin()
+    if settings is not None and not _children:
+        child = Child(settings)
+        _children.append(child)
+        child.begin()

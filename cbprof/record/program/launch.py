@@ -53,7 +53,7 @@ def launch(command: Sequence[str], settings: Settings, watch: Callable[[int, lis
     if program != list(command) and not Path(command[0]).is_file():
         raise UsageError(f"{command[0]}: there is no such file")
     with tempfile.TemporaryDirectory(prefix="cbprof-") as folder:
-        environment = _environment(settings._replace(folder=folder))
+        environment = os.environ | environment_for(settings._replace(folder=folder))
         watched = {*HANDED_ON, signal.SIGCHLD}
         before = signal.pthread_sigmask(signal.SIG_BLOCK, watched)
         try:
@@ -90,10 +90,10 @@ def _hand_on(what: signal.Signals, pid: int, folder: Path) -> None:
     os.kill(pid, what)
 
 
-def _environment(settings: Settings) -> dict[str, str]:
-    """Ours, and what makes its Pythons record."""
+def environment_for(settings: Settings) -> dict[str, str]:
+    """What makes every Python that is started with it record, beside what the environment is."""
     search = os.pathsep.join(filter(None, (str(INJECTED), os.environ.get("PYTHONPATH"))))
-    return {**os.environ, **settings.to_environment(), "PYTHONPATH": search}
+    return {**settings.to_environment(), "PYTHONPATH": search}
 
 
 def exit_like(ended: Ended) -> int:

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from cbprof.engine.placement import Placement
 from cbprof.errors import CbprofError
 from cbprof.formats import load, save
 from cbprof.formats.processes import Recording, by_replica, merged, recordings
-from cbprof.record.program.launch import Ended
+from cbprof.record.program.status import Status
 from cbprof.trace import Trace
 
 
-def with_merged_files(ended: Ended) -> Ended:
+def with_merged_files(processes: Sequence[Status]) -> tuple[Status, ...]:
     """The same with one trace in place of the files of the processes of each recording, those of processes that were
     killed included. What cannot be laid together stays as it is, and a note says why."""
-    of_processes = {Path(file) for process in ended.processes for file in (*process.files, process.part) if file}
+    of_processes = {Path(file) for process in processes for file in (*process.files, process.part) if file}
     written: list[str] = []
     notes: list[str] = []
     used: set[str] = set()
@@ -29,16 +30,16 @@ def with_merged_files(ended: Ended) -> Ended:
         else:
             used |= set(map(str, recording.parts))
     if not (written or notes):
-        return ended
+        return tuple(processes)
     first, *others = (
         process._replace(
             files=tuple(file for file in process.files if file not in used),
             part="" if process.part in used else process.part,
         )
-        for process in ended.processes
+        for process in processes
     )
     first = first._replace(files=(*written, *first.files), notes=(*first.notes, *notes))
-    return ended._replace(processes=(first, *others))
+    return (first, *others)
 
 
 def merge(recording: Recording) -> list[Path]:
@@ -69,6 +70,4 @@ def _readable(parts: Iterable[Path]) -> Iterable[Trace]:
 
 
 def _placed(trace: Trace, placement: Placement) -> Trace:
-    from dataclasses import replace
-
     return replace(trace, meta=trace.meta.changed(**placement.facts))

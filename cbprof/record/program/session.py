@@ -27,7 +27,7 @@ from cbprof.record.program.import_hook import AfterImport
 from cbprof.record.program.lazy_file import LazyFile
 from cbprof.record.program.profiler import Profiler
 from cbprof.record.program.settings import Settings
-from cbprof.record.program.status import Status
+from cbprof.record.program.status import Status, toggle, toggles
 from cbprof.record.tracer import HostTracer, Tracer
 from cbprof.record.wrapping import Wrappings
 from cbprof.trace import SpanSink
@@ -57,6 +57,7 @@ class Session:
         self._thread = threading.Thread(target=self._work, name="cbprof session", daemon=True)
         self._steps_begun = 0
         self._recordings = 0
+        self._toggles = 0
         self._origin_ns = 0
         self._stopped = False
         self._complete = True
@@ -127,9 +128,16 @@ class Session:
 
     def end(self, *, complete: bool) -> Status:
         """The process ends: finish what is being recorded, and say how it went."""
-        self._complete = complete
+        self._complete &= complete
         self._order("end")
         return self._status
+
+    def leave(self) -> None:
+        """What was wrapped is put back, and tracers are nobody's guests any more."""
+        for wrapped in (self._cuda, self._vllm, self._instrumented):
+            if wrapped is not None:
+                wrapped.undo()
+        self._tracer.leave()
 
     def forget(self) -> None:
         """In a process forked off, which has no thread to carry anything out: no steps are waited for any more."""
@@ -159,18 +167,38 @@ class Session:
                 order.done.set()
 
     def _carry_out(self, order: _Order | None) -> None:
+        if self._others_toggled():
+            self._switch()
         if order is None or order.what == "tell":
             if self._time_is_up():
                 self._stop(complete=True)
             elif self._profiler is not None and self._tracer.on:
                 self._profiler.start_where_cuda_is_up()
-            return
-        if order.what == "toggle":
-            self._status = self._status._replace(signals=self._status.signals + 1)
-        if order.what == "start" or (order.what == "toggle" and not self._tracer.on):
+        elif order.what == "toggle":
+            if self._vllm is not None:
+                toggle(self._settings.folder)
+                self._toggles += 1
+            self._switch()
+        elif order.what == "start":
             self._start()
         else:
             self._stop(complete=self._complete)
+
+    def _switch(self) -> None:
+        """On if it was off, else off: by a signal, or because another process of the engine got one."""
+        self._status = self._status._replace(signals=self._status.signals + 1)
+        if self._tracer.on:
+            self._stop(complete=self._complete)
+        else:
+            self._start()
+
+    def _others_toggled(self) -> bool:
+        """Whether the processes of vLLM are to be switched, of which this is one: a signal reaches but one of them."""
+        if self._vllm is None:
+            return False
+        ahead = toggles(self._settings.folder) - self._toggles
+        self._toggles += ahead
+        return ahead % 2 == 1
 
     def _start(self) -> None:
         if self._profiler is not None:

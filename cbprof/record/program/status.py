@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 SUFFIX = ".status"
+TOGGLES = "toggles"
 
 
 class Status(NamedTuple):
@@ -57,6 +58,20 @@ def read_all(folder: Path) -> list[Status]:
             fields: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
             found.append(Status(**{key: _untouched(value) for key, value in fields.items()}))
     return sorted(found)
+
+
+def toggle(folder: str) -> None:
+    """Switch every process of an engine on or off: those that follow read how often that was done."""
+    with suppress(OSError), open(os.path.join(folder, TOGGLES), "ab") as file:
+        file.write(b".")
+
+
+def toggles(folder: str) -> int:
+    """How often that was done."""
+    try:
+        return os.path.getsize(os.path.join(folder, TOGGLES))
+    except OSError:
+        return 0
 
 
 def _untouched(value: Any) -> Any:

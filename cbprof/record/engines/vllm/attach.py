@@ -5,12 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
+from inspect import isgeneratorfunction
 from types import ModuleType
 from typing import Any
 
 from cbprof.record.clocks.choice import cuda_is_there, cuda_is_up
 from cbprof.record.engines.vllm.core import FRONT_END
-from cbprof.record.engines.vllm.loop import Loop, Process
+from cbprof.record.engines.vllm.loop import Process
 from cbprof.record.engines.vllm.points import WrapPoint, points_of
 from cbprof.record.engines.vllm.runner import RunnerPhases
 from cbprof.record.tracer import Tracer
@@ -32,14 +33,17 @@ class VllmHooks:
         step_begins: Callable[[int], None],
         note: Callable[[str], None],
     ) -> None:
-        self._process = Process(tracer, step_begins)
+        self._process = Process(tracer, step_begins, self._failed)
         self._phases = RunnerPhases(self._process, begins, self._shuts_down)
         self._ends = ends
         self._note = note
         self._wrappings = Wrappings()
+        self._undone = False
 
     def instrument(self, module: ModuleType) -> None:
-        """Wrap the methods of a module that has just been imported."""
+        """Wrap the methods of a module that has just been imported, unless all has been put back by then."""
+        if self._undone:
+            return
         missing = [point for point in points_of(module.__name__) if not self._wrap(module, point)]
         named = [f"{point.owner}.{point.method}".lstrip(".") for point in missing if not point.optional]
         if named:
@@ -50,7 +54,9 @@ class VllmHooks:
         owner = getattr(module, point.owner, None) if point.owner else module
         if not isinstance(owner, type | ModuleType):
             return False
-        return self._wrappings.wrap(owner, point.method, guarded(getattr(self._phases, point.hook), self._failed))
+        hook = getattr(self._phases, point.hook)
+        wrapper = guarded(hook, self._failed) if isgeneratorfunction(hook) else hook
+        return self._wrappings.wrap(owner, point.method, wrapper)
 
     def _failed(self, method: str, error: Exception) -> None:
         reason = " ".join(str(error).split()) or type(error).__name__
@@ -69,7 +75,7 @@ class VllmHooks:
         """From now on into this tracer: in a process that was forked off, the hooks are there, the recording is not."""
         self._process.tracer, self._process.step_begins = tracer, step_begins
         self._ends, self._note = ends, note
-        self._process.loop = Loop()
+        self._process.forget_threads()
 
     @property
     def role(self) -> str:
@@ -102,12 +108,16 @@ class VllmHooks:
             meta["dtype"] = str(getattr(model, "dtype", "")).removeprefix("torch.")
         if self._process.graphs:
             meta["graphs"] = dict(self._process.graphs)
-        if self._process.totals:
-            meta["scheduling"] = dict(self._process.totals)
+        totals = dict(self._process.totals)
+        if drafts := self._phases.accepted_drafts:
+            totals["accepted_drafts"] = drafts
+        if totals:
+            meta["scheduling"] = totals
         return {key: value for key, value in meta.items() if value}
 
     def undo(self) -> None:
         """Leave vLLM as it was. Safe to call twice."""
+        self._undone = True
         self._wrappings.undo()
 
 

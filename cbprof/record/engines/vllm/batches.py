@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from itertools import count
 from typing import Any, NamedTuple
 
-from cbprof.record.tracer import Tracer
+from cbprof.record.recorder import Recorder
 from cbprof.trace import BatchPhase
 
 _STRANGE = (AttributeError, TypeError, ValueError, KeyError, IndexError)
@@ -58,38 +58,41 @@ def rare_facts(output: Any) -> Mapping[str, int]:
 
 
 class Requests:
-    """The life of the requests: when they came, and which got a token. Theirs have names, ours have numbers."""
+    """The life of the requests: when they came, and which got a token. Theirs have names, ours have numbers.
+
+    Everything is called on the drain's thread, in the order in which it happened.
+    """
 
     def __init__(self) -> None:
         self._numbers: dict[str, int] = {}
         self._next = count()
+        self.accepted_drafts = 0
+        """Tokens beyond the one that each request gets in a step."""
 
-    def arrived(self, tracer: Tracer, request: Any) -> None:
-        """The scheduler got this ``Request``."""
-        name = getattr(request, "request_id", None)
-        if isinstance(name, str) and name not in self._numbers:
-            self._numbers[name] = number = next(self._next)
-            tracer.arrived(number)
+    def arrived(self, recorder: Recorder, name: str, time_ns: int) -> None:
+        """The scheduler got this request."""
+        if name not in self._numbers:
+            recorder.write_arrival(self._number(name), time_ns)
 
-    def updated(self, tracer: Tracer, outputs: Any) -> int:
-        """``update_from_output`` gave these, by client. How many tokens more than one a request got: the accepted
-        drafts."""
-        numbers = self._numbers
-        accepted = 0
+    def _number(self, name: str) -> int:
+        """The number of a request; a new one for one that came before the recording began."""
+        number = self._numbers.get(name)
+        if number is None:
+            number = self._numbers[name] = next(self._next)
+        return number
+
+    def updated(self, recorder: Recorder, outputs: Any, time_ns: int) -> None:
+        """``update_from_output`` gave these at ``time_ns``, by client."""
         try:
             for client in outputs.values():
                 got = [output for output in client.outputs if output.new_token_ids]
                 over = [output.request_id for output in client.outputs if output.finish_reason is not None]
-                many = [output for output in got if len(output.new_token_ids) > 1]
-                produced = [numbers.get(output.request_id, -1) for output in got]
-                finished = [numbers.pop(name, -1) for name in over]
-                if many:
-                    more = [numbers.get(each.request_id, -1) for each in many for _ in each.new_token_ids[1:]]
-                    accepted += len(more)
-                    tracer.tokens(produced, [])
-                    produced = more
-                if produced or finished:
-                    tracer.tokens(produced, finished)
+                produced = [self._number(output.request_id) for output in got]
+                accepted = [self._number(each.request_id) for each in got for _ in each.new_token_ids[1:]]
+                finished = [self._number(name) for name in over]
+                recorder.write_tokens(time_ns, produced, accepted, finished)
+                self.accepted_drafts += len(accepted)
+                for name in over:
+                    del self._numbers[name]
         except _STRANGE:
-            return 0
-        return accepted
+            return

@@ -7,6 +7,8 @@
 
 The part in the middle is :mod:`cbprof.record.engines.vllm.runner`'s, in the same thread or in processes of workers;
 then ``ipc`` stands here for sending, and ``wait`` for the answer.
+
+A hook is a wrapper where it runs in every step, and a generator (:func:`cbprof.record.wrapping.guarded`) elsewhere.
 """
 
 from __future__ import annotations
@@ -14,10 +16,13 @@ from __future__ import annotations
 import multiprocessing
 import sys
 from collections.abc import Callable, Generator
+from functools import partial
 from typing import Any
 
 from cbprof.record.engines.vllm.batches import Requests, facts, rare_facts, tokens_of
-from cbprof.record.engines.vllm.loop import STEP, Process, step_of
+from cbprof.record.engines.vllm.loop import STEP, Guard, Loop, Method, Process, step_of
+from cbprof.record.recorder import Recorder
+from cbprof.record.spans import WAIT, WORK
 from cbprof.trace import NONE
 
 Body = Generator[None, Any, None]
@@ -35,6 +40,11 @@ class CorePhases:
         self._ends = ends
         self._requests = Requests()
 
+    @property
+    def accepted_drafts(self) -> int:
+        """How many tokens of speculative decoding were accepted."""
+        return self._requests.accepted_drafts
+
     # Which process is this? -------------------------------------------------------------------------------------------
 
     def begins_as_core(self, core: Any, vllm_config: Any, *args: Any, **kwargs: Any) -> Body:
@@ -51,9 +61,7 @@ class CorePhases:
     def ends(self, theirs: Any, *args: Any, **kwargs: Any) -> Body:
         """A process that vLLM has made shuts down. It may be killed before it comes to its own end."""
         if multiprocessing.parent_process() is not None:
-            failed = isinstance(sys.exc_info()[1], Exception)
-            self._process.loop.close_starved()
-            self._ends(not failed)
+            self._ends(not isinstance(sys.exc_info()[1], Exception))
         yield
 
     # The front end ----------------------------------------------------------------------------------------------------
@@ -70,68 +78,106 @@ class CorePhases:
 
     # The engine core's loop -------------------------------------------------------------------------------------------
 
-    def await_requests(self, core: Any, *args: Any, **kwargs: Any) -> Body:
-        """Nothing to do until the first request has come, if there is none; then what has come is taken in."""
-        process, loop = self._process, self._process.lane(CORE)
-        if core.has_work():
-            return
-        loop.starved = process.tracer.wait("no_requests", step=loop.turn)
-        loop.starved.__enter__()
-        try:
-            yield
-        finally:
-            loop.close_starved()
+    def poll(self, original: Method) -> Method:
+        """``_process_input_queue``: without a batch to work on, it waits in it for the first request."""
+        process, now = self._process, self._process.tracer.now
+
+        def process_input_queue(*args: Any, **kwargs: Any) -> Any:
+            loop = process.lane(CORE)
+            loop.polled_ns = now()
+            return original(*args, **kwargs)
+
+        return process_input_queue
 
     def receive(self, core: Any, *args: Any, **kwargs: Any) -> Body:
-        loop = self._process.lane(CORE)
-        loop.close_starved()
-        with self._process.tracer.cpu("ipc", step=loop.turn):
+        process, loop = self._process, self._process.lane(CORE)
+        if loop.polled_ns and not core.has_work():
+            process.note(loop, WAIT, "no_requests", loop.turn, loop.polled_ns, process.tracer.now())
+        loop.polled_ns = 0
+        with process.tracer.cpu("ipc", step=loop.turn):
             yield
 
-    def iteration(self, core: Any, *args: Any, **kwargs: Any) -> Body:
-        """One turn. The method that takes a turn calls one that is a turn where nobody else does."""
-        process, loop = self._process, self._process.lane(CORE)
-        if loop.iterating:
-            return
-        loop.iterating = True
-        loop.depth += 1
-        try:
-            with process.tracer.cpu("iteration", step=NONE) as span:
-                yield
-                span.step = loop.turn
-        finally:
-            loop.iterating = False
-            loop.depth -= 1
+    def iteration(self, original: Method) -> Method:
+        """One turn, of the busy loop or of whoever drives the engine core himself."""
+        process, now = self._process, self._process.tracer.now
+
+        def iteration(*args: Any, **kwargs: Any) -> Any:
+            loop = process.lane(CORE)
+            loop.depth += 1
+            start_ns = now()
+            try:
+                return original(*args, **kwargs)
+            finally:
+                process.note(loop, WORK, "iteration", loop.turn, start_ns, now())
+                loop.depth -= 1
+
+        return iteration
 
     def arrive(self, scheduler: Any, request: Any, *args: Any, **kwargs: Any) -> Body:
-        self._requests.arrived(self._process.tracer, request)
+        recorder = self._process.tracer.recorder
+        name = getattr(request, "request_id", None)
+        if recorder is not None and isinstance(name, str):
+            recorder.note_later(partial(self._requests.arrived, recorder, name, recorder.now()))
         yield
 
-    def schedule(self, scheduler: Any, *args: Any, **kwargs: Any) -> Body:
+    def schedule(self, original: Method) -> Method:
+        guard, now = Guard(self._process, original), self._process.tracer.now
+
+        def schedule(*args: Any, **kwargs: Any) -> Any:
+            start_ns = now()
+            output = original(*args, **kwargs)
+            if guard.armed:
+                try:
+                    self._scheduled(output, start_ns)
+                except Exception as error:
+                    guard.failed(error)
+            return output
+
+        return schedule
+
+    def _scheduled(self, output: Any, start_ns: int) -> None:
         process, loop = self._process, self._process.loop
-        with process.tracer.cpu("schedule", step=NONE) as span:
-            output = yield
-            if not tokens_of(output):
-                return
+        step = NONE
+        if tokens_of(output):
             step, process.steps = process.steps, process.steps + 1
             loop.turn = step
             setattr(output, STEP, step)
             process.step_begins(step)
-            span.step = step
-            if process.tracer.on:
-                if (batch := facts(output)) is not None:
-                    process.tracer.batch(step=step, **batch._asdict())
-                if rare := rare_facts(output):
-                    span.facts = rare
-                    process.totals.update(rare)
+        recorder = process.tracer.recorder
+        if recorder is not None:
+            if step != NONE:
+                recorder.note_later(partial(self._write_facts, recorder, output, step))
+            rare = rare_facts(output)
+            process.totals.update(rare)
+            process.note(loop, WORK, "schedule", step, start_ns, recorder.now(), rare)
 
-    def update(self, scheduler: Any, output: Any, *args: Any, **kwargs: Any) -> Body:
+    @staticmethod
+    def _write_facts(recorder: Recorder, output: Any, step: int) -> None:
+        if (batch := facts(output)) is not None:
+            recorder.write_batch(step, batch.tokens, batch.requests, batch.context, batch.phase)
+
+    def update(self, original: Method) -> Method:
+        guard, now = Guard(self._process, original), self._process.tracer.now
+
+        def update(*args: Any, **kwargs: Any) -> Any:
+            start_ns = now()
+            outputs = original(*args, **kwargs)
+            if guard.armed:
+                try:
+                    self._updated(args[1], outputs, start_ns)
+                except Exception as error:
+                    guard.failed(error)
+            return outputs
+
+        return update
+
+    def _updated(self, output: Any, outputs: Any, start_ns: int) -> None:
         process = self._process
-        with process.tracer.cpu("update", step=step_of(output)) as span:
-            outputs = yield
-            if accepted := self._requests.updated(process.tracer, outputs):
-                span.facts = {"accepted_drafts": accepted}
-                process.totals["accepted_drafts"] += accepted
+        recorder = process.tracer.recorder
+        if recorder is not None:
+            end_ns = recorder.now()
+            process.note(process.loop, WORK, "update", step_of(output), start_ns, end_ns)
+            recorder.note_later(partial(self._requests.updated, recorder, outputs, end_ns))
 
     def encode(self, encoder: Any, *args: Any, **kwargs: Any) -> Body:
         """On the thread that sends outputs to the front end, or requests to the engine core."""
@@ -157,8 +203,8 @@ class CorePhases:
         setattr(future, STEP, self._process.loop.sent)
 
     def await_worker(self, future: Any, *args: Any, **kwargs: Any) -> Body:
-        loop = self._process.loop
-        if loop.awaiting or not loop.iterating:
+        loop: Loop = self._process.loop
+        if loop.awaiting or not loop.depth:
             return
         loop.awaiting = True
         try:

@@ -31,6 +31,7 @@ class WrapPoint(NamedTuple):
 _CORE = "vllm.v1.engine.core"
 _SCHEDULER = "vllm.v1.core.sched.scheduler"
 _MULTIPROC = "vllm.v1.executor.multiproc_executor"
+_CLIENT = "vllm.v1.engine.core_client"
 _OUTPUTS = "vllm.v1.engine.output_processor"
 _WORKER = "vllm.v1.worker.worker_base"
 _V1 = "vllm.v1.worker.gpu_model_runner"
@@ -45,13 +46,12 @@ POINTS = (
     WrapPoint(_MULTIPROC, "WorkerProc", "shutdown", "ends", "the end of the run"),
     # The front end
     WrapPoint(_OUTPUTS, "OutputProcessor", "process_outputs", "deliver", "deliver"),
-    WrapPoint("vllm.v1.engine.core_client", "SyncMPClient", "get_output", "await_core", "ipc"),
+    WrapPoint(_CLIENT, "SyncMPClient", "get_output", "await_core", "ipc"),
     # The engine core
-    WrapPoint(_CORE, "EngineCoreProc", "_process_input_queue", "await_requests", "no_requests"),
+    WrapPoint(_CORE, "EngineCoreProc", "_process_input_queue", "poll", "no_requests"),
     WrapPoint(_CORE, "EngineCoreProc", "_handle_client_request", "receive", "ipc"),
     WrapPoint(_CORE, "EngineCoreProc", "_process_engine_step", "iteration", "iteration"),
-    WrapPoint(_CORE, "EngineCore", "step", "iteration", "iteration"),
-    WrapPoint(_CORE, "EngineCore", "step_with_batch_queue", "iteration", "iteration"),
+    WrapPoint(_CLIENT, "InprocClient", "get_output", "iteration", "iteration"),
     WrapPoint(_SCHEDULER, "Scheduler", "add_request", "arrive", "the arrival of requests"),
     WrapPoint(_SCHEDULER, "Scheduler", "schedule", "schedule", "schedule"),
     WrapPoint(_SCHEDULER, "Scheduler", "update_from_output", "update", "update"),
@@ -72,7 +72,6 @@ POINTS = (
     WrapPoint(_V2, "GPUModelRunner", "prepare_inputs", "inputs", "inputs"),
     WrapPoint(_V2, "GPUModelRunner", "prepare_attn", "inputs", "inputs"),
     WrapPoint("vllm.v1.worker.gpu.model_states.default", "DefaultModelState", "prepare_attn", "inputs", "inputs"),
-    WrapPoint("vllm.v1.worker.gpu.model_states.default", "DefaultModelState", "prepare_inputs", "inputs", "inputs"),
     WrapPoint(_V1, "", "set_forward_context", "forward", "compute"),
     WrapPoint(_V2, "", "set_forward_context", "forward", "compute"),
     WrapPoint("vllm.v1.worker.gpu.cudagraph_utils", "ModelCudaGraphManager", "run_fullgraph", "replay", "compute"),
