@@ -102,3 +102,19 @@ def test_a_comparison_finds_the_phases_of_other_names(tmp_path: Path) -> None:
         "ProfilerStep#": 1.0,
         "cudaLaunchKernel": 1.0,
     }
+
+
+def test_annotations_with_numbers_are_one_in_phases_and_in_what_was_hidden(tmp_path: Path) -> None:
+    events = []
+    for number in range(30):
+        at = 100 * number
+        events += [
+            annotation(at, 90, f"aten::mm, seq = {number}, op_id = {3 * number}"),
+            call(at + 50, 5, "cudaLaunchKernel", number + 1),
+            kernel(at + 55, 40, correlation=number + 1),
+        ]
+    summary = summarize(load(write(tmp_path, *events)))
+    (device,) = summary.devices
+    assert {phase.name: phase.count for phase in summary.phases} == {"aten::mm": 30, "cudaLaunchKernel": 29}
+    assert device.profile is not None
+    assert device.profile.hidden_ns == {"aten::mm": 30 * 35_000}

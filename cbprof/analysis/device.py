@@ -250,7 +250,7 @@ def summarize_device(
         verdict=judge(None if idle is None else findings),
         understood=device in host.understood,
         missing_ns=missing_ns,
-        profile=profile(trace, here) if trace.is_profile else None,
+        profile=profile(trace, here, host) if trace.is_profile else None,
         device_name=trace.meta.device_names.get(device),
     )
 

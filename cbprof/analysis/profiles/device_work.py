@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from cbprof.analysis.accounting.device_time import graph_replays
 from cbprof.analysis.accounting.gaps import WhichGaps
-from cbprof.analysis.accounting.host import frames
+from cbprof.analysis.accounting.host import HostTimeline, frames
 from cbprof.analysis.accounting.idle import idle_pct
 from cbprof.analysis.accounting.intervals import Intervals, sum_by, union, union_of, unions_by
 from cbprof.analysis.accounting.states import ACTIVITY_KINDS, States
@@ -103,7 +103,7 @@ class Clipped:
         }
 
 
-def profile(trace: Trace, states: States) -> Profile:
+def profile(trace: Trace, states: States, host: HostTimeline) -> Profile:
     """The figures of the device and the window of ``states``."""
     start_ns, end_ns = states.window.start_ns, states.window.end_ns
     device = states.device
@@ -118,7 +118,7 @@ def profile(trace: Trace, states: States) -> Profile:
         compute_busy_ns=covered(computing).total_ns,
         overhead_ns=overhead.total_ns,
         idle_outside_ns=states.gaps.subtract(overhead).total_ns,
-        hidden_ns=_hidden(trace, states),
+        hidden_ns=_hidden(trace, states, host),
         rocclr=_rocclr(trace, states),
         clipped=_clipped(trace, device),
     )
@@ -131,14 +131,14 @@ def _sum(trace: Trace, states: States) -> int:
     return int(np.maximum(end - start, 0).sum())
 
 
-def _hidden(trace: Trace, states: States) -> dict[str, int]:
+def _hidden(trace: Trace, states: States, host: HostTimeline) -> dict[str, int]:
     rows = np.flatnonzero(trace.mask(kinds=(Kind.CPU_ANNOTATION,)) & ~frames(trace))
     start, end = trace.start_ns[rows], trace.start_ns[rows] + trace.dur_ns[rows]
     inside = (start < states.window.end_ns) & (end > states.window.start_ns)
-    ids, which = np.unique(trace.name_id[rows][inside], return_inverse=True)
+    ids, which = np.unique(host.label_of[trace.name_id[rows]][inside], return_inverse=True)
     group, start, end = unions_by(which, start[inside], end[inside])
     hidden = sum_by(group, states.gpu.within(start, end), len(ids))
-    return {trace.names[name]: ns for name, ns in zip(ids.tolist(), hidden.tolist(), strict=True)}
+    return {host.labels[label]: ns for label, ns in zip(ids.tolist(), hidden.tolist(), strict=True)}
 
 
 def _rocclr(trace: Trace, states: States) -> Rocclr | None:
