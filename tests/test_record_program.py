@@ -256,6 +256,35 @@ ASKED = Settings("/t.json", "/f")
             ],
         ),
         (
+            ended(Status(7, torch=True, vllm=True)),
+            ASKED,
+            [
+                "nothing was recorded: the program imported vLLM, but made no engine: no LLM, AsyncLLM or server came "
+                "to be"
+            ],
+        ),
+        (
+            ended(Status(7, torch=True, vllm=True, role="front end")),
+            ASKED,
+            [
+                "nothing was recorded: vLLM's engine core never began in a process that can be recorded: it failed to "
+                "start, or was started by a Python that ignores PYTHONPATH and where cbprof is not installed"
+            ],
+        ),
+        (
+            ended(Status(7, vllm=True, role="front end"), Status(8, vllm=True, role="engine core")),
+            ASKED,
+            ["nothing was recorded: vLLM made an engine, which got no request"],
+        ),
+        (
+            ended(Status(7, torch=True, sglang=True)),
+            ASKED,
+            [
+                "nothing was recorded: SGLang is not recorded by phases: take a window of its own profiler "
+                "(docs/engines.md), or record with --cupti"
+            ],
+        ),
+        (
             ended(Status(7, steps=1, torch=True)),
             ASKED._replace(steps=(5, 6)),
             ["nothing was recorded: steps 5:6 were never reached: the program made 1 step"],

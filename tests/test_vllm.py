@@ -8,11 +8,13 @@ import os
 import re
 import subprocess
 import sys
+import time
 import tomllib
 from collections import Counter
 from collections.abc import Callable, Generator
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy
@@ -24,7 +26,7 @@ from cbprof.analysis.summary import summarize
 from cbprof.cli.main import app
 from cbprof.formats import load, save
 from cbprof.formats.processes import merged, recording_in
-from cbprof.record.clocks.base import BlockingClock
+from cbprof.record.clocks.base import BlockingClock, SharedClock, Times
 from cbprof.record.engines.vllm import attach, batches
 from cbprof.record.engines.vllm import core as core_module
 from cbprof.record.engines.vllm import loop as loop_module
@@ -85,6 +87,65 @@ def test_every_phase_is_recorded_on_its_batch(runner: int, ahead: bool) -> None:
     for step in range(4):  # async means that batch N + 1 is launched before the results of N are waited for
         assert (at["compute", step + 1] < at["wait", step]) == ahead
         assert (at["compute", step + 1] < at["update", step]) == ahead
+
+
+class Stream:
+    """Of a device that is played."""
+
+    def __init__(self, number: int) -> None:
+        self.cuda_stream = number
+        self.device_index = 0
+
+
+class NotedClock(SharedClock):
+    """Notes where its pairs of points lie."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pairs: list[tuple[int, int]] = []
+
+    def begin(self, stream: Any) -> tuple[int, int]:
+        return stream.cuda_stream, time.perf_counter_ns()
+
+    def end(self, stream: Any, handle: tuple[int, int]) -> Times:
+        self.pairs.append((handle[0], stream.cuda_stream))
+        return Times(handle[1], time.perf_counter_ns())
+
+    def resolve(self, handle: Times) -> Times:
+        return handle
+
+
+@pytest.mark.parametrize("runner", [1, 2])
+@pytest.mark.parametrize("ahead", [False, True])
+def test_on_a_gpu_compute_ends_behind_sampling_and_copies_have_their_stream(
+    runner: int, ahead: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, sink, notes = NotedClock(), TraceBuilder(), list[str]()
+    monkeypatch.setattr(runner_module, "cuda_is_there", lambda: True)
+    monkeypatch.setattr(attach, "cuda_is_there", lambda: True)
+    fake = SimpleNamespace(cuda=SimpleNamespace(current_stream=lambda: Stream(1), get_device_name=lambda: "GPU"))
+    monkeypatch.setitem(sys.modules, "torch", fake)
+    tracer = Tracer(sink, device=clock)
+    with importable(STAND_IN), hooked(tracer, notes) as hooks, tracer:
+        assert serve(method="", runner=runner, ahead=ahead, copy_stream=Stream(2)) == TOKENS
+    trace = sink.build()
+    assert notes == []
+    copies = ahead or runner == 2
+    assert Counter(clock.pairs) == Counter({(1, 1): STEPS} | ({(1, 2): STEPS} if copies else {}))
+    assert steps_of(trace, "launch") == steps_of(trace, "compute", device=True) == list(range(STEPS))
+    assert steps_of(trace, "d2h", device=True) == (list(range(STEPS)) if copies else [])
+    ends = {(trace.name_of(row), int(trace.step[row])): int(trace.end_ns[row]) for row in range(len(trace))}
+    for step in range(STEPS):
+        assert ends["launch", step] <= ends["compute", step]
+        if copies:
+            assert ends["fetch", step] <= ends["sample", step]
+    graphs = [facts["graph"] for facts in trace.extra.values() if "graph" in facts]
+    assert Counter(graphs) == ({"none": STEPS} if runner == 1 else {"none": 2, "full": STEPS - 2})
+    said = {
+        1: f"none of {STEPS} steps replayed",
+        2: f"2 of {STEPS} steps ran without a graph: a batch of 3 to 6 tokens",
+    }
+    assert hooks.remark().startswith(said[runner])
 
 
 def test_it_is_left_as_it_was() -> None:

@@ -55,6 +55,7 @@ class Child:
                 CONTINUOUS_BATCHING: self._transformers_is_there,
                 "cbprof.record.tracer": self._tracer_is_there,
                 VLLM: self._vllm_is_there,
+                "sglang": self._sglang_is_there,
             }
         ).install()
 
@@ -72,6 +73,11 @@ class Child:
     def _vllm_is_there(self, module: ModuleType) -> None:
         if session := self._wake():
             session.watch_vllm(self._engine_begins)
+
+    def _sglang_is_there(self, module: ModuleType) -> None:
+        self._status = self._status._replace(sglang=True)
+        if self._session is not None:
+            self._session.saw_sglang()
 
     def _engine_begins(self) -> None:
         """vLLM makes an engine or a worker in this process. In one that was forked off, a recording begins with it."""

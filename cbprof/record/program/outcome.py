@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from cbprof.record.program.launch import Ended
 from cbprof.record.program.settings import Settings
+from cbprof.record.program.status import Status
 
 
 def outcome_lines(ended: Ended, settings: Settings) -> list[str]:
@@ -70,12 +71,36 @@ def _why_nothing(ended: Ended, settings: Settings) -> str:
         return f"no SIGUSR2 came; while it runs, type: kill -USR2 {ended.pid}"
     if settings.steps is not None and steps:
         return f"steps {settings.steps[0]}:{settings.steps[1]} were never reached: the program made {_count(steps)}"
+    return _why_nothing_of_engines(able)
+
+
+def _why_nothing_of_engines(able: Sequence[Status]) -> str:
+    """The same, where the program could be recorded from its start to its end."""
+    if any(process.vllm for process in able):
+        return _why_nothing_of_vllm(able)
+    if any(process.sglang for process in able):
+        advice = "take a window of its own profiler (docs/engines.md), or record with --cupti"
+        return f"SGLang is not recorded by phases: {advice}"
     if not any(process.torch for process in able):
         return "the program imported no torch; mark the phases of your own engine with cbprof.Tracer"
     return (
         "the program used neither transformers' continuous batching nor a synchronisation or graph of torch.cuda; "
         "mark the phases of your own engine with cbprof.Tracer, or record with --cupti"
     )
+
+
+def _why_nothing_of_vllm(processes: Sequence[Status]) -> str:
+    roles = {process.role for process in processes} - {""}
+    if not roles:
+        return "the program imported vLLM, but made no engine: no LLM, AsyncLLM or server came to be"
+    if roles == {"front end"}:
+        return (
+            "vLLM's engine core never began in a process that can be recorded: it failed to start, or was started by a "
+            "Python that ignores PYTHONPATH and where cbprof is not installed"
+        )
+    if not any(process.steps for process in processes):
+        return "vLLM made an engine, which got no request"
+    return "vLLM made steps, and none of them was recorded: see above"
 
 
 def _count(steps: int) -> str:

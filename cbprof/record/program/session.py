@@ -47,7 +47,7 @@ class Session:
 
     def __init__(self, settings: Settings, status: Status) -> None:
         self._settings = settings
-        self._status = status._replace(torch=False)
+        self._status = status._replace(torch=False)  # until it is known to be whole
         self._tracer = _SessionTracer(self)
         self._profiler = Profiler() if settings.cupti else None
         self._instrumented: Instrumented | None = None
@@ -88,17 +88,23 @@ class Session:
 
     def watch_vllm(self, begins: Callable[[], None]) -> None:
         """vLLM is being imported: wrap each of its modules when it is there. ``begins`` is called when an engine is."""
+        self._status = self._status._replace(vllm=True)
         self._vllm = VllmHooks(self._tracer, begins, self.engine_ends, self.step_begins, self._note)
         AfterImport(dict.fromkeys(VLLM_MODULES, self._vllm.instrument)).install()
 
     def go_on_from(self, parents: Session) -> None:
         """In a process forked off from the one of ``parents``: what is wrapped stays so, and is recorded here."""
         self._vllm, self._instrumented = parents._vllm, parents._instrumented
+        self._status = self._status._replace(vllm=self._vllm is not None)
         if self._vllm is not None:
             self._vllm.feeds(self._tracer, self.engine_ends, self.step_begins, self._note)
         if parents._cuda is not None:
             parents._cuda.undo()
             self.watch_cuda(sys.modules["torch.cuda"])
+
+    def saw_sglang(self) -> None:
+        """It has been imported, and is not recorded by its phases."""
+        self._status = self._status._replace(sglang=True)
 
     def engine_ends(self, complete: bool) -> None:
         """A process that is there for its engine alone shuts down, and may be killed: finish the file now."""
@@ -217,6 +223,8 @@ class Session:
             return
         file = self._tracer.file
         self._tracer.meta |= self._describe()
+        if self._vllm is not None and (remark := self._vllm.remark()):
+            self._note(remark)
         self._status = self._status._replace(engine=str(self._tracer.meta.get("engine", "")))
         if self._profiler is not None:
             with self._noted("the kernels were lost"):
@@ -295,6 +303,7 @@ class Session:
             recording=recorder is not None,
             cuda=cuda_is_up(),
             steps=self._steps_begun,
+            role="" if self._vllm is None else self._vllm.role,
             tokens=0 if recorder is None else recorder.token_count,
             cells=() if activity is None else activity.cells,
             part=self._tracer.part,

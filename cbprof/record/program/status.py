@@ -17,6 +17,7 @@ class Status(NamedTuple):
 
     ``engine``: whose loop was recorded, if any was. ``steps``: begun so far, recorded or not. ``tokens`` and ``cells``
     (see :class:`~cbprof.record.live.Activity`): of the recording under way. ``notes``: what its user should know.
+    ``role``: what the process is to vLLM; ``vllm``, ``sglang``: it has imported that.
     ``forked_from``: the process that it was forked off from, if it is a fork that is recorded.
     """
 
@@ -38,6 +39,9 @@ class Status(NamedTuple):
     cupti: tuple[str, ...] = ()
     forks: int = 0
     forked_from: int = 0
+    role: str = ""
+    vllm: bool = False
+    sglang: bool = False
     notes: tuple[str, ...] = ()
     at_s: float = 0.0
 

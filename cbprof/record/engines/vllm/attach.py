@@ -115,6 +115,22 @@ class VllmHooks:
             meta["scheduling"] = totals
         return {key: value for key, value in meta.items() if value}
 
+    def remark(self) -> str:
+        """What its user should know of the graphs; nothing where every step replayed one, or there is no GPU."""
+        graphs, (least, most) = self._process.graphs, self._process.without_graph
+        without, steps = graphs["none"], graphs.total()
+        if not without or not cuda_is_there():
+            return ""
+        sizes = getattr(getattr(self._process.config, "compilation_config", None), "cudagraph_capture_sizes", None)
+        largest = max(sizes, default=0) if isinstance(sizes, list) else 0
+        if without == steps or not largest:
+            return f"none of {steps:,} steps replayed a CUDA graph: they are off, or capture none of these batches"
+        tokens = f"{least:,}" if least == most else f"{least:,} to {most:,}"
+        compared = "is above" if least > largest else "; not all are above"
+        comma = " " if least > largest else ""
+        ran = f"{without:,} of {steps:,} steps ran without a graph"
+        return f"{ran}: a batch of {tokens} tokens{comma}{compared} the largest captured size, {largest:,}"
+
     def undo(self) -> None:
         """Leave vLLM as it was. Safe to call twice."""
         self._undone = True

@@ -30,10 +30,10 @@ class Loop:
     """Where a thread stands.
 
     ``depth``: how many hooks enclose it. ``step``: the batch that is being prepared, launched and sampled; NONE for one
-    without a token. ``turn``: the batch that the engine core scheduled last. ``sent``: the one that it sent to workers
-    last. ``polled_ns``: since when it looks for requests; 0 once one has come. ``launch``: the open span of the forward
-    pass, whose device work ends after sampling. ``awaiting``: it waits for a worker already. ``lane``: where the spans
-    of this thread go, in the recording of ``recorder``.
+    without a token. ``tokens``: in that batch. ``turn``: the batch that the engine core scheduled last. ``sent``: the
+    one that it sent to workers last. ``polled_ns``: since when it looks for requests; 0 once one has come. ``launch``: the
+    open span of the forward pass, whose device work ends after sampling. ``awaiting``: it waits for a worker already.
+    ``lane``: where the spans of this thread go, in the recording of ``recorder``.
     """
 
     __slots__ = (
@@ -47,6 +47,7 @@ class Loop:
         "recorder",
         "sent",
         "step",
+        "tokens",
         "turn",
     )
 
@@ -55,7 +56,7 @@ class Loop:
         self.lane: Lane | None = None
         self.depth = 0
         self.step = self.turn = self.sent = NONE
-        self.polled_ns = 0
+        self.polled_ns = self.tokens = 0
         self.executing = self.awaiting = False
         self.launch: DeviceSpan | None = None
         self.launching = False
@@ -84,6 +85,7 @@ class Process:
     """One process of vLLM: its tracer, and what its hooks have learned. ``step_begins`` is told the number of each step
     before its first span, ``failed`` the name of a method whose hook failed, and why.
 
+    ``without_graph``: the least and the most tokens of a step that ran without a graph, (0, 0) where none did.
     ``role``: ``engine core``, ``worker 0`` or ``front end``; empty until it is known. ``config``: vLLM's own
     (``VllmConfig``). ``graphs``: steps by how they ran: ``full``, ``piecewise`` or ``none``, for no graph.
     """
@@ -98,6 +100,7 @@ class Process:
         self._pid = os.getpid()
         self.config: Any = None
         self.graphs: Counter[str] = Counter()
+        self.without_graph = (0, 0)
         self.totals: Counter[str] = Counter()
         self.steps = 0
         self.threads = _Loops()

@@ -119,7 +119,8 @@ class RunnerPhases(CorePhases):
         loop = process.lane(process.role)
         if process.config is None:
             process.config = getattr(runner, "vllm_config", None)
-        loop.step = step_of(output) if tokens_of(output) else NONE
+        loop.tokens = tokens_of(output)
+        loop.step = step_of(output) if loop.tokens else NONE
         if process.role != CORE and loop.step != NONE:
             process.steps = loop.step + 1
             process.step_begins(loop.step)
@@ -178,6 +179,9 @@ class RunnerPhases(CorePhases):
         span.__enter__()
         loop.launch, loop.launching = span, True
         process.graphs[graph] += 1
+        if graph == "none":
+            least, most = process.without_graph
+            process.without_graph = (min(least or loop.tokens, loop.tokens), max(most, loop.tokens))
 
     def sample(self, original: Method) -> Method:
         process, guard, now = self._process, Guard(self._process, original), self._process.tracer.now

@@ -10,10 +10,12 @@ class LLM:
     """``method``: how the engine core is started, ``fork``, ``spawn`` or empty for in this process; ``workers``: of
     their own, 0 for none; ``runner``: the version of the model runner, 1 or 2."""
 
-    def __init__(self, method="fork", workers=0, runner=1, ahead=False):
+    def __init__(self, method="fork", workers=0, runner=1, ahead=False, copy_stream=None):
         self.config = SimpleNamespace(
             scheduler_config=SimpleNamespace(async_scheduling=ahead),
             model_config=SimpleNamespace(hf_config=SimpleNamespace(model_type="toy"), dtype="torch.float32"),
+            compilation_config=SimpleNamespace(cudagraph_capture_sizes=[1, 2, 4]),
+            copy_stream=copy_stream,
             parallel_config=SimpleNamespace(data_parallel_index=0),
             workers=workers,
             runner=runner,

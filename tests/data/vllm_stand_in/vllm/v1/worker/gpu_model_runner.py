@@ -51,7 +51,7 @@ class GPUModelRunner:
     def sample_tokens(self, grammar_output):
         tokens, self.state = self.state, None
         if self.vllm_config.scheduler_config.async_scheduling:
-            return AsyncGPUModelRunnerOutput(tokens, async_output_copy_stream=None)
+            return AsyncGPUModelRunnerOutput(tokens, async_output_copy_stream=self.vllm_config.copy_stream)
         return dict(self._to_list(tokens))
 
     def _to_list(self, sampled_token_ids):

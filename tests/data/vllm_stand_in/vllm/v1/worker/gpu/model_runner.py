@@ -38,5 +38,5 @@ class GPUModelRunner:
 
     def sample_tokens(self, grammar_output):
         tokens, self.state = self.state, None
-        output = AsyncOutput(tokens, main_stream=None, copy_stream=None)
+        output = AsyncOutput(tokens, main_stream=None, copy_stream=self.vllm_config.copy_stream)
         return output if self.vllm_config.scheduler_config.async_scheduling else output.get_output()
