@@ -7,7 +7,6 @@ this thread holds the GIL.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import deque
 from collections.abc import Callable
@@ -16,6 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from cbprof.errors import EngineError
+from cbprof.record.clocks import captures
 from cbprof.record.clocks.alignment import Alignment, Bracket
 from cbprof.record.clocks.base import ClockErrors, Times
 
@@ -86,7 +86,9 @@ class CudaClock:
         self._stream = new_stream(device, priority=-1)
         self._idle = deque(EventPair(self._warm_event(), self._warm_event()) for _ in range(pairs))
         self._stream.synchronize()
-        self._quiet = threading.RLock()  # held by whoever queries events, and by a capture
+        self._quiet = captures.QUIET
+        if (graph_class := getattr(torch.cuda, "CUDAGraph", None)) is not None:
+            captures.watch(graph_class)
         self._alignment: Alignment[TimingEvent] = Alignment(lambda a, b: a.elapsed_time(b))
         self._losers: deque[TimingEvent] = deque()  # events that were tried for an anchor, to be tried again
         self._anchored_ns = 0
@@ -134,6 +136,8 @@ class CudaClock:
             time.sleep(max(0, FINAL_SPACING_NS - age_ns) / 1e9)
         elif age_ns < ANCHOR_PERIOD_NS:
             return
+        else:
+            captures.stand_apart()  # this is a thread of ours
         if not self._quiet.acquire(blocking=False):
             return
         try:

@@ -31,9 +31,10 @@ class Loop:
 
     ``depth``: how many hooks enclose it. ``step``: the batch that is being prepared, launched and sampled; NONE for one
     without a token. ``tokens``: in that batch. ``turn``: the batch that the engine core scheduled last. ``sent``: the
-    one that it sent to workers last. ``polled_ns``: since when it looks for requests; 0 once one has come. ``launch``: the
-    open span of the forward pass, whose device work ends after sampling. ``awaiting``: it waits for a worker already.
-    ``lane``: where the spans of this thread go, in the recording of ``recorder``.
+    one that was sent to workers last. ``polled_ns``: since when it looks for requests; 0 once one has come. ``launch``:
+    the open span of the forward pass, whose device work ends after sampling. ``launching``: the host is at it.
+    ``awaiting``: it waits for a worker already. ``lane``: where the spans of this thread go, in the recording of
+    ``recorder``.
     """
 
     __slots__ = (
