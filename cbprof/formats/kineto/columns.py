@@ -24,7 +24,7 @@ from cbprof.formats.kineto.events import (
     decode_array,
     narrowed,
 )
-from cbprof.formats.kineto.scalars import Arrow, Scalar, is_of_launch
+from cbprof.formats.kineto.scalars import BESIDE_IDS, Arrow, Scalar, is_of_launch
 from cbprof.trace import NONE, Int32, Int64
 
 EXACT_BELOW_US = float(2**43)
@@ -182,8 +182,7 @@ class Collector:
 
     def _links(self, args: Sequence[Args]) -> Int64:
         """Correlation ids as int64. Ids that do not fit are numbered from ``_INTERNED_LINKS_FROM`` up: none collide."""
-        links: list[Any] = [arg.correlation_id if arg.correlation is None else arg.correlation for arg in args]
-        links = [NONE if link is None else link for link in links]
+        links: list[Any] = [_link_of(arg) if arg.correlation is None else arg.correlation for arg in args]
         try:
             column = np.array(links, dtype=np.int64) if links else np.empty(0, dtype=np.int64)
             if column.max(initial=0) < _INTERNED_LINKS_FROM and column.min(initial=0) >= NONE:
@@ -202,6 +201,8 @@ class Collector:
     def _add_others(self, events: Sequence[Any]) -> None:
         """Take the names of processes and threads, the events that begin or end a span, and the arrows of launches."""
         for event in events:
+            if event.ph == "X":
+                continue
             if event.ph == "M" and event.args and isinstance(event.args.name, str):
                 if event.name == "thread_name":
                     self.thread_names[event.pid, event.tid] = event.args.name
@@ -211,7 +212,7 @@ class Collector:
                 self.process_labels[event.pid] = event.args.labels
             elif event.ph in {"B", "E"}:
                 self._edges.append(_Edge(event.ph == "B", _time_of(event), event))
-            elif event.ph in {"s", "f"} and is_of_launch(event.name, event.cat):
+            elif event.ph in {"s", "f"} and event.cat not in BESIDE_IDS and is_of_launch(event.name, event.cat):
                 named = (event.cat, event.name, str(event.id))
                 self.arrows.append(Arrow(event.ph == "s", named, event.pid, event.tid, _time_of(event)))
 
@@ -238,6 +239,11 @@ class Collector:
             start = np.array([begin.time_ns for begin, _ in matched], dtype=np.int64)
             end = np.array([end.time_ns for _, end in matched], dtype=np.int64)
             self._add_spans(_AT_THE_END, [begin.event for begin, _ in matched], start, end - start)
+
+
+def _link_of(args: Args) -> int | str:
+    """The id of a launch in the words of XLA; -1 where there is none."""
+    return NONE if args.correlation_id is None else args.correlation_id
 
 
 def _time_of(event: Any) -> int:

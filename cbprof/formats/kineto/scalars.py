@@ -9,7 +9,8 @@ from typing import NamedTuple
 Scalar = int | str | None
 
 _LAUNCHES = re.compile(r"launch|kernel|device", re.IGNORECASE)
-_BESIDE_IDS = frozenset({"ac2g", "fwdbwd", "async", "async_cpu_to_gpu", "async_gpu"})  # of Kineto
+BESIDE_IDS = frozenset({"ac2g", "fwdbwd", "async", "async_cpu_to_gpu", "async_gpu"})
+"""The categories of the arrows that Kineto draws: its launches are joined by ids."""
 
 
 class What(NamedTuple):
@@ -39,5 +40,5 @@ class Arrow(NamedTuple):
 
 
 def is_of_launch(name: str, category: str | None) -> bool:
-    """Whether an arrow of this name leads from a launch, and is the only record of that."""
-    return category not in _BESIDE_IDS and _LAUNCHES.search(f"{name} {category or ''}") is not None
+    """Whether an arrow of this name leads from a launch."""
+    return _LAUNCHES.search(f"{name} {category or ''}") is not None
