@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import threading
+import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +18,10 @@ import pytest
 pytest.importorskip("transformers")
 pytest.importorskip("psutil", reason="transformers' continuous batching needs it on a CPU")
 import torch
+import transformers
+from transformers import GenerationConfig
+from transformers.generation.configuration_utils import ContinuousBatchingConfig
+from transformers.generation.continuous_batching import ContinuousBatchingManager
 from transformers_batching import NEW_TOKENS, PROMPTS, Stream, generate, tiny_model
 
 import cbprof
@@ -32,6 +39,7 @@ from cbprof.record.engines.transformers.loop import LANE, InFlight, Loop, LoopPh
 from cbprof.record.engines.transformers.serve import TransformersEngine
 from cbprof.record.session import open_engine
 from cbprof.record.tracer import Tracer
+from cbprof.record.wrapping import standing_aside
 from cbprof.trace import NONE, Kind, RequestEvent, Trace, TraceBuilder
 
 # What the host does for each batch, whatever the mode.
@@ -71,7 +79,7 @@ def test_sync_is_recorded_and_left_as_it_was(
     model: Any, tokens: dict[str, list[int]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = methods()
-    assert len(before) >= len(POINTS)
+    assert len(before) >= sum(not point.optional for point in POINTS)
     with cbprof.attach("transformers", path=tmp_path / "trace.json") as attachment:
         assert not set(methods().values()) & set(before.values())
         assert generate(model) == tokens
@@ -301,7 +309,11 @@ def test_what_transformers_cannot_serve_is_told() -> None:
         TransformersEngine(EngineConfig(device="host"))
     with TransformersEngine(SMALL) as engine:
         (request,) = Workload(requests=1, prompt_len=(3, 3), new_tokens=(2, 2)).make_requests(engine.vocab_size)
-        engine.model.forward = None  # so that the generation thread dies
+
+        def dies(*args: Any, **kwargs: Any) -> None:
+            raise RuntimeError("no forward pass")
+
+        engine.model.forward = dies  # and with it the generation thread
         with pytest.raises(EngineError):
             engine.serve([request], "sync")
 
@@ -346,7 +358,98 @@ def test_torchs_flash_kernel_is_called_as_it_wants(
     model = tiny_model()
     use_torch_flash(model)
     assert generate(model) == tokens
-    assert model.config._attn_implementation == attention.NAME
+    assert model.config._attn_implementation == attention.name_for(transformers.__version__)
+
+
+def test_an_attention_that_is_not_used_is_an_error() -> None:
+    assert attention.name_for("5.18.1") == f"paged|{attention.NAME}"
+    assert attention.name_for("5.19.0.dev0") == attention.name_for("6.0") == attention.NAME
+    with TransformersEngine(SMALL) as engine:
+        engine._takes_our_attention = True  # and yet the model has another
+        requests = Workload(requests=1, prompt_len=(3, 3), new_tokens=(2, 2)).make_requests(engine.vocab_size)
+        with pytest.raises(EngineError, match="did not use the attention it was given"):
+            engine.serve(requests, "sync")
+
+
+@pytest.mark.parametrize("before", [True, False])
+@pytest.mark.parametrize("point", [point for point in POINTS if not point.optional], ids=lambda point: point.method)
+def test_whatever_fails_in_a_wrapper_costs_its_phase_and_is_told(
+    point: attach_module.WrapPoint,
+    before: bool,
+    model: Any,
+    tokens: dict[str, list[int]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As where an attribute of theirs has another name or type, which only shows when it is read."""
+    real = getattr(LoopPhases, point.wrapper)
+
+    def failing(phases: LoopPhases, original: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if not before:
+                real(phases, original)(*args, **kwargs)
+            raise AttributeError("no attribute 'step_io'")
+
+        return call
+
+    monkeypatch.setattr(LoopPhases, point.wrapper, failing)
+    called = point.wrapper not in {"h2d", "d2h", "wait_in_update", "capture"}  # of async, and of CUDA
+    told = pytest.warns(RuntimeWarning, match=rf"{point.method} is not as cbprof knows it.*step_io")
+    with told if called else nullcontext(), cbprof.attach("transformers", TraceBuilder()):
+        assert generate(model) == tokens
+
+
+def test_what_the_engine_itself_raises_goes_on() -> None:
+    failures: list[str] = []
+
+    def theirs(number: int) -> int:
+        if number < 0:
+            raise ValueError("theirs")
+        return number
+
+    def wrapper(original: Callable[..., Any]) -> Callable[..., Any]:
+        def call(number: int) -> Any:
+            try:
+                return original(number)
+            finally:
+                if number == -2:
+                    raise KeyError("ours")
+
+        return call
+
+    wrapped = standing_aside(wrapper, lambda method, error: failures.append(str(error)))(theirs)
+    assert wrapped(3) == 3
+    with pytest.raises(ValueError, match="theirs"):
+        wrapped(-1)
+    assert failures == []
+    with pytest.raises(ValueError, match="theirs"):
+        wrapped(-2)
+    assert failures == ["'ours'"]
+    assert wrapped(4) == 4
+
+
+@pytest.mark.skipif(not hasattr(ContinuousBatchingManager, "pause"), reason="transformers can be paused from 5.18 on")
+def test_a_pause_is_no_work(model: Any) -> None:
+    sink = TraceBuilder()
+    config = ContinuousBatchingConfig(
+        use_async_batching=False, use_cuda_graph=False, num_blocks=32, max_batch_tokens=64
+    )
+    generation = GenerationConfig(do_sample=False, eos_token_id=-1, max_new_tokens=40)
+    with (
+        cbprof.attach("transformers", sink),
+        model.continuous_batching_context_manager(
+            generation_config=generation, continuous_batching_config=config, block=True, timeout=60
+        ) as manager,
+    ):
+        manager.add_request([1, 2, 3], max_new_tokens=40)
+        with manager.pause():
+            paused_ns = time.perf_counter_ns()
+            threading.Event().wait(0.2)
+            paused_ns = time.perf_counter_ns() - paused_ns
+        while not ((result := manager.get_result(timeout=5)) and result.is_finished()):
+            pass
+    trace = sink.build()
+    waits = (trace.kind == Kind.CPU_WAIT) & (trace.name_id == trace.names.index("no_requests"))
+    assert int(trace.dur_ns[waits].max()) >= paused_ns
 
 
 @pytest.mark.gpu

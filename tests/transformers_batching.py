@@ -75,6 +75,13 @@ class Event:
         pass
 
 
+NEWER = {
+    "create_device_stream": Stream,
+    "stream_context": lambda stream: nullcontext(),
+}
+"""What later versions make streams and events with."""
+
+
 @contextmanager
 def streams_without_cuda() -> Iterator[None]:
     make_ios = input_outputs.ContinuousBatchingAsyncIOs.__init__
@@ -84,6 +91,10 @@ def streams_without_cuda() -> Iterator[None]:
             make_ios(self, *args, **kwargs)
 
     with (
+        mock.patch.multiple(input_outputs, create=True, **NEWER),
+        mock.patch.object(
+            input_outputs.ContinuousBatchingAsyncIOs, "_supported_device_types", ("cuda", "cpu"), create=True
+        ),
         mock.patch.object(input_outputs.ContinuousBatchingAsyncIOs, "__init__", believing_in_cuda),
         mock.patch.object(torch.cuda, "Stream", Stream),
         mock.patch.object(torch.cuda, "Event", Event),

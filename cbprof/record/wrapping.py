@@ -98,6 +98,46 @@ def guarded(hook: Hook, failed: Failed) -> Callable[[Method], Method]:
     return wrapper
 
 
+def standing_aside(wrapper: Callable[[Method], Method], failed: Failed) -> Callable[[Method], Method]:
+    """``wrapper``, so that it can never stand in the way of the method it wraps: as :func:`guarded`, for a wrapper that
+    calls the method itself. It costs a microsecond more."""
+
+    def outer(original: Method) -> Method:
+        armed = True
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            nonlocal armed
+            if not armed:
+                return original(*args, **kwargs)
+            results: list[Any] = []
+            errors: list[BaseException] = []
+
+            def followed(*args: Any, **kwargs: Any) -> Any:
+                try:
+                    result = original(*args, **kwargs)
+                except BaseException as error:
+                    errors.append(error)
+                    raise
+                results.append(result)
+                return result
+
+            try:
+                return wrapper(followed)(*args, **kwargs)
+            except Exception as error:
+                if errors and error is errors[-1]:
+                    raise
+                if armed:
+                    armed = False
+                    failed(getattr(original, "__qualname__", repr(original)), error)
+            if errors:
+                raise errors[-1]
+            return results[-1] if results else original(*args, **kwargs)
+
+        return call
+
+    return outer
+
+
 def _own_error(body: Generator[Any, Any, None], error: BaseException) -> Exception | None:
     """Raise in the hook what its method raised. What else comes out of it is the hook's own failure."""
     try:

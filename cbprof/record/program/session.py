@@ -82,7 +82,7 @@ class Session:
         """The continuous batching of transformers has been imported."""
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            self._instrumented = Instrumented(self._tracer, self.step_begins)
+            self._instrumented = Instrumented(self._tracer, self.step_begins, self._note)
         for warning in caught:
             self._note(str(warning.message))
 

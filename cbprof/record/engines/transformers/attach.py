@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from cbprof.errors import UsageError
 from cbprof.record.engines.transformers.loop import LoopPhases
 from cbprof.record.tracer import Tracer
-from cbprof.record.wrapping import Wrappings
+from cbprof.record.wrapping import Wrappings, standing_aside
 
 PACKAGE = "transformers.generation.continuous_batching"
 
@@ -24,7 +24,8 @@ LAST_MODULE = f"{PACKAGE}.continuous_api"
 class WrapPoint(NamedTuple):
     """A method of transformers, the phase that it is, and the wrapper (a method of :class:`LoopPhases`) that times it.
 
-    ``owner`` is a class of ``module``, or ``*`` for every class there that defines the method.
+    ``owner`` is a class of ``module``, or ``*`` for every class there that defines the method. ``optional``: older
+    versions do without it, and nothing is missing there.
     """
 
     module: str
@@ -32,6 +33,7 @@ class WrapPoint(NamedTuple):
     method: str
     wrapper: str
     phase: str
+    optional: bool = False
 
 
 POINTS = (
@@ -39,6 +41,12 @@ POINTS = (
     WrapPoint("continuous_api", "ContinuousBatchProcessor", "prepare_next_batch", "prepare", "prepare"),
     WrapPoint("continuous_api", "ContinuousBatchProcessor", "_generation_step", "dispatch", "dispatch"),
     WrapPoint("continuous_api", "ContinuousBatchProcessor", "update_batch", "update", "update"),
+    WrapPoint("continuous_api", "BackgroundThreadStatus", "pause_and_wait", "pause", "no_requests", optional=True),
+    WrapPoint("offloading_manager", "OffloadingManager", "offload_requests", "offload", "offload", optional=True),
+    WrapPoint(
+        "offloading_manager", "OffloadingManager", "restore_scheduled_requests", "restore", "restore", optional=True
+    ),
+    WrapPoint("cache", "PagedAttentionCache", "perform_cache_copy", "fork", "fork", optional=True),
     WrapPoint("continuous_api", "OutputRouter", "deliver_batch", "deliver", "deliver"),
     WrapPoint("scheduler", "*", "schedule_batch", "schedule", "schedule"),
     WrapPoint("input_outputs", "ContinuousBatchingIOs", "prepare_batch_tensors", "inputs", "inputs"),
@@ -58,21 +66,30 @@ class Instrumented:
     """transformers while its methods are wrapped; :meth:`undo` puts them back.
 
     A method that this version does not have costs its phase, and a warning that names it. ``step_begins`` is called
-    with the number of each step when its preparation begins. Raises :class:`UsageError` where transformers is missing,
-    has no continuous batching, or is instrumented already.
+    with the number of each step when its preparation begins. What fails in a wrapper takes it out of use, and ``note``
+    is told once; without one, :meth:`undo` warns. Raises :class:`UsageError` where transformers is missing, has no
+    continuous batching, or is instrumented already.
     """
 
-    def __init__(self, tracer: Tracer, step_begins: Callable[[int], None] | None = None) -> None:
+    def __init__(
+        self,
+        tracer: Tracer,
+        step_begins: Callable[[int], None] | None = None,
+        note: Callable[[str], None] | None = None,
+    ) -> None:
         import_continuous_batching()
         self._phases = LoopPhases(tracer, step_begins)
         self._wrappings = Wrappings()
         self.missing: list[str] = []
+        self._failures: list[str] = []
+        self._note = note or self._failures.append
         if _IN_FORCE:
             raise UsageError("transformers is recorded already: leave the other cbprof.attach first")
         _IN_FORCE.append(self)
         for point in POINTS:
-            wrapper = getattr(self._phases, point.wrapper)
-            if not sum(self._wrappings.wrap(owner, point.method, wrapper) for owner in _owners(point)):
+            wrapper = standing_aside(getattr(self._phases, point.wrapper), self._failed)
+            wrapped = sum(self._wrappings.wrap(owner, point.method, wrapper) for owner in _owners(point))
+            if not wrapped and not point.optional:
                 self.missing.append(f"{point.owner}.{point.method} (phase {point.phase})")
         if self.missing:
             warnings.warn(
@@ -80,6 +97,11 @@ class Instrumented:
                 RuntimeWarning,
                 stacklevel=4,
             )
+
+    def _failed(self, method: str, error: Exception) -> None:
+        """On an engine's thread: keep it for later."""
+        reason = " ".join(str(error).split()) or type(error).__name__
+        self._note(f"transformers' {method} is not as cbprof knows it, and was not recorded any more: {reason}")
 
     @property
     def saw_batches(self) -> bool:
@@ -114,6 +136,9 @@ class Instrumented:
         self._wrappings.undo()
         if self in _IN_FORCE:
             _IN_FORCE.remove(self)
+        failures, self._failures[:] = tuple(self._failures), []
+        for failure in failures:
+            warnings.warn(failure, RuntimeWarning, stacklevel=4)
 
 
 _IN_FORCE: list[Instrumented] = []

@@ -117,7 +117,7 @@ class LoopPhases:
             loop = self._go_on()
             self._enter(processor)
             loop.close_starved()  # where there is no iteration to do it
-            loop.slot = getattr(processor.inputs_and_outputs, "current_pair", NONE)
+            loop.slot = getattr(getattr(processor, "inputs_and_outputs", None), "current_pair", NONE)
             with self._tracer.cpu("prepare") as span:
                 ready = original(processor, *args, **kwargs)
                 span.step, span.slot = loop.step, loop.slot if ready else NONE
@@ -156,6 +156,43 @@ class LoopPhases:
                 loop.in_inputs = False
 
         return prepare_batch_tensors
+
+    def pause(self, original: Method) -> Method:
+        def pause_and_wait(status: Any, *args: Any, **kwargs: Any) -> Any:
+            """Somebody has paused the loop, so that there is nothing for it to do."""
+            with self._tracer.wait("no_requests", step=self._loop.step):
+                return original(status, *args, **kwargs)
+
+        return pause_and_wait
+
+    def offload(self, original: Method) -> Method:
+        def offload_requests(manager: Any, *args: Any, **kwargs: Any) -> Any:
+            with self._copying("offload", _copy_stream(manager)):
+                return original(manager, *args, **kwargs)
+
+        return offload_requests
+
+    def restore(self, original: Method) -> Method:
+        def restore_scheduled_requests(manager: Any, futures: Any, *args: Any, **kwargs: Any) -> Any:
+            if not any(getattr(future.state, "is_cpu_offloaded", False) for future in futures):
+                return original(manager, futures, *args, **kwargs)
+            with self._copying("restore", _copy_stream(manager)):
+                return original(manager, futures, *args, **kwargs)
+
+        return restore_scheduled_requests
+
+    def fork(self, original: Method) -> Method:
+        def perform_cache_copy(cache: Any, *args: Any, **kwargs: Any) -> Any:
+            with self._copying("fork", None):
+                return original(cache, *args, **kwargs)
+
+        return perform_cache_copy
+
+    def _copying(self, name: str, stream: Any) -> AbstractContextManager[OpenSpan]:
+        """Work of the host, and copies on the device: on ``stream``, or the current one."""
+        if not cuda_is_there():
+            return self._tracer.cpu(name, step=self._loop.step)
+        return self._tracer.gpu(name, stream, use="copy", step=self._loop.step)
 
     # Dispatching batch N ----------------------------------------------------------------------------------------------
 
@@ -322,4 +359,9 @@ def _open(span: AbstractContextManager[OpenSpan]) -> AbstractContextManager[Open
 
 def _compute_stream(owner: Any) -> Any:
     """The stream that the model runs on, None on a CPU. ``owner`` has the inputs and outputs of the batches."""
-    return getattr(owner.inputs_and_outputs, "compute_stream", None)
+    return getattr(getattr(owner, "inputs_and_outputs", None), "compute_stream", None)
+
+
+def _copy_stream(manager: Any) -> Any:
+    """The stream on which an ``OffloadingManager`` copies, None for the current one."""
+    return getattr(manager, "_compute_stream", getattr(manager, "compute_stream", None))

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields, replace
+from importlib.metadata import version
 from importlib.util import find_spec
 from typing import Any, Self, cast
 
@@ -17,8 +18,8 @@ from cbprof.engine.model.spec import DtypeName, ModelSpec
 from cbprof.engine.request import Request
 from cbprof.engine.scheduler import Counters
 from cbprof.errors import EngineError, UsageError
+from cbprof.record.engines.transformers import attention
 from cbprof.record.engines.transformers.attach import import_continuous_batching
-from cbprof.record.engines.transformers.attention import use_torch_flash
 
 SPARE = 1.25
 """Times the KV blocks that a full batch needs: transformers lets nobody in while less than 15 % of them are free."""
@@ -46,6 +47,7 @@ class TransformersEngine:
                 raise UsageError("the continuous batching of transformers on a CPU needs psutil: pip install psutil")
         self._use_device()
         self.model: Any = _load(self.config)
+        self._takes_our_attention = attention.NAME in str(getattr(self.model.config, "_attn_implementation", ""))
 
     @property
     def vocab_size(self) -> int:
@@ -63,6 +65,7 @@ class TransformersEngine:
 
     def serve(self, requests: Iterable[Request], mode: Mode) -> Outcome:
         """Serve all ``requests`` and return their tokens. Raises :class:`EngineError` if one of them fails."""
+        calls = attention.calls
         waiting = deque(sorted(requests, key=lambda request: request.arrival_ns))
         tokens: dict[int, list[int]] = {}
         with self._manager(waiting[0], mode) as manager:
@@ -79,6 +82,11 @@ class TransformersEngine:
                 elif result is None and not manager.is_running():
                     raise EngineError("the generation thread of transformers has ended: see its log above")
             wall_ns = time.perf_counter_ns() - started
+        if self._takes_our_attention and attention.calls == calls:
+            raise EngineError(
+                f"transformers {version('transformers')} did not use the attention it was given, so its tokens are "
+                "wrong: install flash-attn, or a version up to 5.24"
+            )
         counters = Counters(tokens=sum(map(len, tokens.values())), finished=len(tokens))
         return Outcome(dict(sorted(tokens.items())), counters, wall_ns)
 
@@ -114,6 +122,8 @@ class TransformersEngine:
             "use_cuda_graph": on_cuda,
             "seed": config.seed,
         }
+        if self._takes_our_attention:
+            wanted["max_blocks_per_request"] = 0  # no block tables, which torch's kernel does not take
         known = {field.name for field in fields(ContinuousBatchingConfig)}
         return ContinuousBatchingConfig(**{name: value for name, value in wanted.items() if name in known})
 
@@ -158,7 +168,7 @@ def _load(config: EngineConfig) -> Any:
     spec = ModelSpec(name=config.model, dtype=cast("DtypeName", config.dtype), seed=config.seed)
     model = load(spec, torch.device(config.device), attention="sdpa")
     if config.device == "cuda" and config.dtype in {"bfloat16", "float16"} and find_spec("flash_attn") is None:
-        use_torch_flash(model)
+        attention.use_torch_flash(model)
     return model
 
 
