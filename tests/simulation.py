@@ -40,8 +40,12 @@ def serve(
     eagerness: float = 0.5,
     broken: tuple[str, ...] = (),
     hooks: Hooks | None = None,
+    shared_slot: bool = False,
 ) -> Run:
-    """Serve ``requests`` on a simulated device whose order is drawn from ``seed``."""
+    """Serve ``requests`` on a simulated device whose order is drawn from ``seed``.
+
+    ``shared_slot``: a planted fault, all batches in flight use the first slot.
+    """
     device = SimulatedDevice(
         config.layout,
         num_blocks=config.cache_blocks,
@@ -53,6 +57,8 @@ def serve(
         broken=broken,
     )
     run = prepare_run(config, device, requests, mode, hooks=hooks, clock=StepClock())
+    if shared_slot:
+        run.slots = [run.slots[0]] * len(run.slots)
     (run_sync if mode == "sync" else run_async)(run)
     return run
 

@@ -39,11 +39,26 @@ class Served(NamedTuple):
 
 
 def serve_these(
-    mode: Mode, seed: int, *, stop_tokens: tuple[int, ...] = (), slots: int = 2, broken: tuple[str, ...] = ()
+    mode: Mode,
+    seed: int,
+    *,
+    stop_tokens: tuple[int, ...] = (),
+    slots: int = 2,
+    broken: tuple[str, ...] = (),
+    shared_slot: bool = False,
 ) -> Served:
     requests = make_requests(stop_tokens)
     config = replace(CONFIG, slots=slots)
-    run = serve(config, requests, mode, seed=seed, vocab_size=VOCAB, eagerness=seed % 10 / 11, broken=broken)
+    run = serve(
+        config,
+        requests,
+        mode,
+        seed=seed,
+        vocab_size=VOCAB,
+        eagerness=seed % 10 / 11,
+        broken=broken,
+        shared_slot=shared_slot,
+    )
     return Served(run, [request.generated for request in requests])
 
 
@@ -82,7 +97,26 @@ def test_a_missing_event_gives_wrong_tokens(event: str) -> None:
 
 
 def test_one_slot_for_two_batches_gives_wrong_tokens() -> None:
-    assert any(serve_these("async", seed, slots=1).tokens != EXPECTED for seed in range(FAULT_SEEDS))
+    assert any(serve_these("async", seed, shared_slot=True).tokens != EXPECTED for seed in range(FAULT_SEEDS))
+
+
+@pytest.mark.parametrize("slots", [1, 3, 4, 7])
+def test_more_slots_run_further_ahead(slots: int) -> None:
+    for seed in range(300):
+        run, tokens = serve_these("async", seed, slots=slots)
+        assert tokens == EXPECTED
+        assert everything_is_given_back(run)
+        run, tokens = serve_these("async", seed, slots=slots, stop_tokens=STOP)
+        assert tokens == EXPECTED_WITH_STOP
+        assert everything_is_given_back(run)
+
+
+def test_more_slots_compute_more_behind_a_stop_token() -> None:
+    dropped = [
+        serve_these("async", 0, slots=slots, stop_tokens=STOP).run.scheduler.counters.dropped for slots in (1, 2, 3)
+    ]
+    assert dropped == sorted(set(dropped))
+    assert dropped[0] == 0
 
 
 def test_one_slot_is_enough_for_sync() -> None:

@@ -15,6 +15,7 @@ from cbprof.engine.config import EngineConfig
 from cbprof.engine.engine import Engine
 from cbprof.engine.noise import noise_keys
 from cbprof.engine.request import Request
+from cbprof.engine.workload import Workload
 from cbprof.errors import UsageError
 
 torch = pytest.importorskip("torch")
@@ -126,3 +127,25 @@ def test_a_device_that_does_not_exist_is_refused() -> None:
 def test_an_unknown_model_is_refused_in_the_words_of_the_user() -> None:
     with pytest.raises(UsageError, match="unknown model 'gpt-9'"):
         Engine(EngineConfig(device="host", model="gpt-9"))
+
+
+def test_a_context_past_the_positions_of_the_model_is_refused(model_folder: Path) -> None:
+    with pytest.raises(UsageError, match=r"knows \d+ positions, but a request may have 1000000 tokens: shorten"):
+        Engine(replace(LIMITS, model=str(model_folder), max_context=1_000_000, num_blocks=0, max_batch=1))
+
+
+def test_one_slot_is_refused_in_async(engine: Engine) -> None:
+    opened = engine.config
+    engine.config = replace(opened, slots=1)
+    try:
+        with pytest.raises(UsageError, match="give at least 2 slots, or run sync"):
+            engine.serve([Request(0, [1, 2], 2)], "async")
+    finally:
+        engine.config = opened
+
+
+def test_a_checkpoint_ends_with_its_own_tokens(engine: Engine) -> None:
+    workload = Workload(requests=2, prompt_len=(4, 4), new_tokens=(8, 8), stop_tokens=(3,))
+    assert workload.ended_by((3, 5)).stop_tokens == (3, 5)
+    assert replace(workload, ignore_end=True).ended_by((3, 5)) == replace(workload, ignore_end=True)
+    assert engine.end_tokens == engine.device.facts.stop_tokens

@@ -107,6 +107,19 @@ def test_both_loops_make_the_same_batches_when_requests_end_by_length(case: Case
     assert shapes[0] == shapes[1]
 
 
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_prompts_in_chunks_are_not_admitted_beyond_the_cache(mode: Mode) -> None:
+    """Each prompt takes half of the cache, a chunk at a time: two fit, and a third would push one out every time."""
+    config = EngineConfig(
+        max_batch=8, max_batch_tokens=32, prefill_chunk=8, max_context=80, block_size=4, num_blocks=40, slots=2
+    )
+    requests, watcher = [Request(index, [1] * 64, 8) for index in range(12)], Watcher()
+    run = serve(config, requests, mode, seed=1, vocab_size=VOCAB, hooks=watcher)
+    computed = sum(batch.num_tokens for batch in watcher.batches)
+    assert run.scheduler.counters.preemptions == 0
+    assert computed == 12 * (64 + 7)
+
+
 def test_a_request_longer_than_the_longest_context_is_refused() -> None:
     config = EngineConfig(max_batch=1, max_context=32, block_size=16)
     with pytest.raises(UsageError, match=r"request 0 needs 40 tokens .*the longest context is 32"):

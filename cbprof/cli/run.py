@@ -71,6 +71,9 @@ def run(
     ] = Workload.rate,
     temperature: Annotated[float, typer.Option(help="Sampling temperature; 0 is greedy.")] = Workload.temperature,
     stop_token: Annotated[list[int] | None, typer.Option(help="Token id that ends a request; can be repeated.")] = None,
+    ignore_end: Annotated[
+        bool, typer.Option("--ignore-end", help="Go on past the token with which a checkpoint ends what it writes.")
+    ] = Workload.ignore_end,
     max_batch_tokens: Annotated[int, typer.Option(help="Most tokens in one step.")] = EngineConfig.max_batch_tokens,
     prefill_chunk: Annotated[
         int, typer.Option(help="Most tokens of one request in one step.")
@@ -121,6 +124,7 @@ def run(
         rate=rate,
         temperature=temperature,
         stop_tokens=tuple(stop_token or ()),
+        ignore_end=ignore_end,
         seed=seed,
         rank=placement.rank,
         world_size=placement.world_size,

@@ -18,10 +18,13 @@ Three streams run side by side, and events order what depends on each other:
 
 Two slots are enough: batch N+2 is prepared in the slot of batch N only after the wait for N, by when its copies and its
 compute are over. Compute N+1 reads the output of N on the device, where only compute N+2 overwrites it, behind it on
-the same stream.
+the same stream. With more slots the host runs further ahead: through a hiccup of the host that is longer than a batch,
+at the price of more tokens computed behind a stop token.
 """
 
 from __future__ import annotations
+
+from collections import deque
 
 from cbprof.engine.batch import Batch
 from cbprof.engine.run import Run
@@ -29,19 +32,18 @@ from cbprof.engine.slots import Slot, block, mark, order
 
 
 def run_async(run: Run) -> None:
-    """Serve all requests of ``run``, one batch ahead of the tokens seen, through two slots and three streams."""
+    """Serve all requests of ``run``, ahead of the tokens seen by one batch less than there are slots."""
     hooks, streams = run.hooks, run.streams
     step = 0
-    flying: tuple[Batch, Slot] | None = None  # queued, not yet read back
+    flying: deque[tuple[Batch, Slot]] = deque()  # queued, not yet read back
     while run.scheduler.unfinished or flying:
         with hooks.phase("schedule", step):
             batch = run.schedule(step)
-        if batch is None and flying is None:
+        if batch is None and not flying:
             with hooks.wait("no_requests", step):
                 run.sleep_until_arrival()
             continue
 
-        landing, flying = flying, None
         if batch is not None:
             slot = run.slots[step % len(run.slots)]
             with hooks.phase("prepare", step, slot=slot.index):
@@ -55,11 +57,11 @@ def run_async(run: Run) -> None:
             with hooks.phase("fetch", step, slot=slot.index, stream=streams.d2h):
                 slot.copy_out(streams.d2h)
             mark(slot.done, streams.d2h, step, hooks)
-            flying = batch, slot
+            flying.append((batch, slot))
             step += 1
 
-        if landing is not None:
-            batch, slot = landing
+        if batch is None or len(flying) == len(run.slots):
+            batch, slot = flying.popleft()
             with hooks.wait("wait", batch.step, slot=slot.index):
                 block(slot.done, batch.step, hooks)
             with hooks.phase("update", batch.step, slot=slot.index):

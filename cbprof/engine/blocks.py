@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from cbprof.engine.request import Request
+
+WATERMARK_PCT = 1
+"""As in vLLM."""
 
 
 class BlockManager:
@@ -33,9 +38,17 @@ class BlockManager:
         """How many blocks hold ``length`` tokens."""
         return -(-length // self.block_size)
 
-    def can_seat(self, request: Request) -> bool:
-        """Is there a seat, and room for all tokens that the request has so far?"""
-        return bool(self._free_seats) and self.blocks_for(request.length) <= self.free_blocks
+    def can_seat(self, request: Request, running: Sequence[Request]) -> bool:
+        """Is there a seat, and room for all tokens that the request has so far?
+
+        What the ``running`` ones still need for the tokens that they have is theirs: a prompt that is computed in
+        chunks gets its blocks chunk by chunk. Beside others, :data:`WATERMARK_PCT` of the cache stays free for what
+        they generate; else the request would soon be preempted, and computed again from its first token.
+        """
+        promised = sum(max(0, self.blocks_for(each.length) - len(each.blocks)) for each in running)
+        if running:
+            promised += self.num_blocks * WATERMARK_PCT // 100
+        return bool(self._free_seats) and self.blocks_for(request.length) + promised <= self.free_blocks
 
     def seat(self, request: Request) -> None:
         request.seat = self._free_seats.pop()

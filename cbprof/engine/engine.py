@@ -47,6 +47,13 @@ class Engine:
     def __init__(self, config: EngineConfig) -> None:
         self.config = resolve(config)
         self.device = _open_device(self.config)
+        facts = self.device.facts
+        if self.config.max_context > facts.max_context:
+            self.device.close()
+            raise UsageError(
+                f"{facts.name} knows {facts.max_context} positions, but a request may have {self.config.max_context} "
+                "tokens: shorten prompts and outputs"
+            )
         # A full collection walks the hundreds of thousands of objects that torch and transformers leave behind. It was
         # seen to stop a loop for 248 ms. What is alive now stays alive: keep it out of collections.
         gc.collect()
@@ -56,8 +63,15 @@ class Engine:
     def vocab_size(self) -> int:
         return self.device.facts.vocab_size
 
+    @property
+    def end_tokens(self) -> tuple[int, ...]:
+        """The tokens with which a checkpoint ends what it writes; none of a model with random weights."""
+        return self.device.facts.stop_tokens
+
     def serve(self, requests: Iterable[Request], mode: Mode, hooks: Hooks | None = None, *, seed: int = 0) -> Outcome:
         """Serve all ``requests`` and return their tokens. ``seed`` is the sampling seed."""
+        if mode == "async" and self.config.slots < 2:
+            raise UsageError("1 slot holds one batch: async has two in flight, so give at least 2 slots, or run sync")
         requests = list(requests)
         run = prepare_run(self.config, self.device, requests, mode, seed=seed, hooks=hooks)
         started = time.perf_counter_ns()

@@ -19,13 +19,13 @@ class Request:
         length    |<----- length ---->|        known + pending
         computed  |<- computed ->|             its keys and values are in the cache, or a queued batch puts them there
 
-    The async loop is one batch ahead of the tokens it has seen: ``pending`` counts them, at most 1 when a batch is
-    scheduled and 2 once it is.
+    The async loop is ahead of the tokens it has seen: ``pending`` counts them, with two slots at most 1 when a batch is
+    scheduled and 2 once it is. ``last_step`` and ``last_row``: where the last of them was sampled.
     """
 
     __slots__ = (
-        "arrival_ns", "blocks", "computed", "finished", "id", "ids", "known", "last_row", "max_length", "pending",
-        "prompt_length", "seat", "stop_tokens", "temperature",
+        "arrival_ns", "blocks", "computed", "finished", "id", "ids", "known", "last_row", "last_step", "max_length",
+        "pending", "prompt_length", "seat", "stop_tokens", "temperature",
     )  # fmt: skip
 
     def __init__(
@@ -52,6 +52,7 @@ class Request:
         self.blocks: list[int] = []
         self.seat = -1
         self.last_row = -1
+        self.last_step = -1
         self.finished = False
 
     @property
@@ -63,6 +64,10 @@ class Request:
     def remaining(self) -> int:
         """Tokens that a step could work on: the rest of the prompt, or the one token just generated."""
         return self.length - self.computed
+
+    def can_ride(self, step: int) -> bool:
+        """Whether the batch of ``step`` can go on with it: a token that nobody has seen comes from the batch before."""
+        return not self.pending or self.last_step == step - 1
 
     @property
     def last_token_queued(self) -> bool:

@@ -85,7 +85,7 @@ class Scheduler:
         for request in list(self.running):
             if budget == 0:
                 break
-            if request.seat < 0:  # preempted a moment ago, for an older one
+            if request.seat < 0 or not request.can_ride(step):  # preempted a moment ago, for an older one
                 continue
             count = min(request.remaining, budget, self.config.prefill_chunk)
             while not self.blocks.can_grow(request, request.computed + count):
@@ -93,20 +93,20 @@ class Scheduler:
                 if self._preempt_youngest() is request:
                     break
             if request.seat >= 0:
-                rows.append(self._ride(request, count, len(rows)))
+                rows.append(self._ride(request, count, step, len(rows)))
                 budget -= count
 
-        while self.waiting and budget and not preempted and self.blocks.can_seat(self.waiting[0]):
+        while self.waiting and budget and not preempted and self.blocks.can_seat(self.waiting[0], self.running):
             request = self.waiting.pop(0)
             self.blocks.seat(request)
             self.running.append(request)
             count = min(request.remaining, budget, self.config.prefill_chunk)
-            rows.append(self._ride(request, count, len(rows)))
+            rows.append(self._ride(request, count, step, len(rows)))
             budget -= count
         return Batch(step, tuple(rows)) if rows else None
 
-    def _ride(self, request: Request, count: int, row: int) -> Row:
-        """Put the next ``count`` tokens of a request into the batch."""
+    def _ride(self, request: Request, count: int, step: int, row: int) -> Row:
+        """Put the next ``count`` tokens of a request into the batch of ``step``."""
         start = request.computed
         self.blocks.grow(request, start + count)
         carry = request.last_row if request.pending else -1
@@ -114,7 +114,7 @@ class Scheduler:
         samples = request.computed == request.length
         if samples:
             request.pending += 1
-            request.last_row = row
+            request.last_step, request.last_row = step, row
         return Row(request, start, count, samples, carry, request.seat)
 
     def _leave(self, request: Request) -> None:
@@ -148,7 +148,7 @@ class Scheduler:
                 update.finished.append(request.id)
                 if request.seat >= 0:
                     self._leave(request)
-            elif request.seat < 0:  # preempted while it rode in this batch
+            elif request.seat < 0 and not request.pending:  # preempted while it rode in this batch
                 insort(self.waiting, request, key=_age)
         self.counters.tokens += len(update.produced)
         self.counters.finished += len(update.finished)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from cbprof.engine.config import check_seed
@@ -18,8 +18,9 @@ class Workload:
     """A reproducible set of requests.
 
     Lengths are (lowest, highest), drawn evenly. ``rate`` is requests a second, arriving at random (Poisson); 0 means
-    that all are there at the start. ``temperature`` 0 is greedy. Prompts are random token ids. Of ``world_size`` ranks
-    that serve it together, ``rank`` has the requests whose number leaves ``rank`` when divided by ``world_size``.
+    that all are there at the start. ``ignore_end``: a checkpoint's own end tokens end nothing. ``temperature`` 0 is
+    greedy. Prompts are random token ids. Of ``world_size`` ranks that serve it together, ``rank`` has the requests
+    whose number leaves ``rank`` when divided by ``world_size``.
     """
 
     requests: int = 8
@@ -28,6 +29,7 @@ class Workload:
     rate: float = 0.0
     temperature: float = 1.0
     stop_tokens: tuple[int, ...] = ()
+    ignore_end: bool = False
     seed: int = 0
     rank: int = 0
     world_size: int = 1
@@ -55,6 +57,11 @@ class Workload:
     def most_tokens(self) -> int:
         """The most tokens that can be generated, on this rank."""
         return len(range(self.rank, self.requests, self.world_size)) * self.new_tokens[1]
+
+    def ended_by(self, end_tokens: tuple[int, ...]) -> Workload:
+        """The workload for a model that ends with these tokens."""
+        added = tuple(token for token in end_tokens if token not in self.stop_tokens)
+        return self if self.ignore_end else replace(self, stop_tokens=self.stop_tokens + added)
 
     def make_requests(self, vocab_size: int) -> list[Request]:
         """Fresh requests, those of this rank; the same ones on every call."""

@@ -65,6 +65,7 @@ def record(
     Ctrl-C ends the run early and keeps the trace so far, with ``complete`` false; so does an error, which is then
     raised again.
     """
+    workload = workload.ended_by(engine.end_tokens)
     requests = workload.make_requests(engine.vocab_size)
     origin_ns, base_time_ns = time.perf_counter_ns(), time.time_ns()
     meta = _metadata(engine, workload, mode, base_time_ns)
@@ -164,6 +165,7 @@ class _Transformers(TransformersEngine):
     def record(
         self, workload: Workload, mode: Mode, path: Path, *, cupti: tuple[int, int] | None, watch: Watch | None
     ) -> RecordedRun:
+        workload = workload.ended_by(self.end_tokens)
         requests = workload.make_requests(self.vocab_size)
         window = None if cupti is None else CuptiWindow(NoHooks(), *cupti)
         meta: dict[str, Any] = {

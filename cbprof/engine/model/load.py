@@ -56,7 +56,6 @@ def facts(model: PreTrainedModel, spec: ModelSpec) -> ModelFacts:
     itemsize = dtype_of(spec).itemsize
     embedding, head = model.get_input_embeddings(), model.get_output_embeddings()
     looked_up = 0 if embedding.weight is head.weight else embedding.weight.numel()
-    stop = config.eos_token_id if spec.name not in PRESETS else None
     return ModelFacts(
         name=spec.name,
         architecture=config.model_type,
@@ -70,8 +69,14 @@ def facts(model: PreTrainedModel, spec: ModelSpec) -> ModelFacts:
         parameters=parameters,
         step_weight_bytes=(parameters - looked_up) * itemsize,
         kv_bytes_per_token=2 * config.num_hidden_layers * kv_heads * head_dim * itemsize,
-        stop_tokens=() if stop is None else tuple(stop) if isinstance(stop, list) else (stop,),
+        stop_tokens=end_tokens(config, spec.name),
     )
+
+
+def end_tokens(config: PreTrainedConfig, name: str) -> tuple[int, ...]:
+    """The tokens with which the model called ``name`` ends what it writes; random weights end nowhere."""
+    stop = None if name in PRESETS else config.eos_token_id
+    return () if stop is None else tuple(stop) if isinstance(stop, list) else (stop,)
 
 
 def dtype_of(spec: ModelSpec) -> torch.dtype:

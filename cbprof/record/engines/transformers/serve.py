@@ -53,6 +53,13 @@ class TransformersEngine:
     def vocab_size(self) -> int:
         return int(self.model.config.vocab_size)
 
+    @property
+    def end_tokens(self) -> tuple[int, ...]:
+        """The tokens with which a checkpoint ends what it writes; none of a model with random weights."""
+        from cbprof.engine.model.load import end_tokens
+
+        return end_tokens(self.model.config, self.config.model)
+
     def _use_device(self) -> None:
         """Make the GPU of this process the one that torch means by ``cuda``."""
         import torch
