@@ -301,6 +301,12 @@ def _prediction(results: dict[str, Any], walls: dict[str, int], put: Any) -> Non
         put(f"{new}: predicted idle, %", "async", "" if idle is None else f"{idle:.2f}")
 
 
+def _has_gpu() -> bool:
+    """Asked in a process of its own: this one makes no CUDA context beside those of vLLM."""
+    ask = "import sys, torch; sys.exit(not torch.cuda.is_available())"
+    return subprocess.run([sys.executable, "-c", ask], check=False).returncode == 0
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path, help="the folder of the traces")
@@ -320,7 +326,7 @@ def main() -> None:
         serve(options)
         return
     if options.cpu is None:
-        options.cpu = not Path("/dev/nvidiactl").exists()
+        options.cpu = not _has_gpu()
     options.out.mkdir(parents=True, exist_ok=True)
     kept = options.out / "results.json"
     results: dict[str, Any] = json.loads(kept.read_text()) if kept.exists() else {}

@@ -122,7 +122,7 @@ def test_on_a_gpu_compute_ends_behind_sampling_and_copies_have_their_stream(
 ) -> None:
     clock, sink, notes = NotedClock(), TraceBuilder(), list[str]()
     monkeypatch.setattr(runner_module, "cuda_is_there", lambda: True)
-    monkeypatch.setattr(attach, "cuda_is_there", lambda: True)
+    monkeypatch.setattr(attach, "cuda_is_up", lambda: True)
     fake = SimpleNamespace(cuda=SimpleNamespace(current_stream=lambda: Stream(1), get_device_name=lambda: "GPU"))
     monkeypatch.setitem(sys.modules, "torch", fake)
     tracer = Tracer(sink, device=clock)

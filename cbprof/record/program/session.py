@@ -75,8 +75,9 @@ class Session:
         self._cuda = wrap_cuda(module, self._tracer, self._engine_is_under_way_here)
 
     def _engine_is_under_way_here(self) -> bool:
-        engines = (self._instrumented, self._vllm)
-        return any(engine is not None and engine.under_way_here() for engine in engines)
+        if self._vllm is not None and self._vllm.under_way_here():
+            return True
+        return self._instrumented is not None and self._instrumented.under_way_here()
 
     def watch_transformers(self) -> None:
         """The continuous batching of transformers has been imported."""

@@ -9,7 +9,7 @@ from inspect import isgeneratorfunction
 from types import ModuleType
 from typing import Any
 
-from cbprof.record.clocks.choice import cuda_is_there, cuda_is_up
+from cbprof.record.clocks.choice import cuda_is_up
 from cbprof.record.engines.vllm.core import FRONT_END
 from cbprof.record.engines.vllm.loop import Process
 from cbprof.record.engines.vllm.points import WrapPoint, points_of
@@ -98,7 +98,7 @@ class VllmHooks:
         config = self._process.config
         meta: dict[str, Any] = {"engine": engine_name(), "torch": _version("torch")}
         if self._process.role != FRONT_END:
-            meta |= {"evidence": "cuda_events" if cuda_is_there() else "emulated", "device": _device_name()}
+            meta |= _device_facts()
         if config is not None:
             scheduler, model = getattr(config, "scheduler_config", None), getattr(config, "model_config", None)
             asynchronous = getattr(scheduler, "async_scheduling", None)
@@ -119,7 +119,7 @@ class VllmHooks:
         """What its user should know of the graphs; nothing where every step replayed one, or there is no GPU."""
         graphs, (least, most) = self._process.graphs, self._process.without_graph
         without, steps = graphs["none"], graphs.total()
-        if not without or not cuda_is_there():
+        if not without or not cuda_is_up():
             return ""
         sizes = getattr(getattr(self._process.config, "compilation_config", None), "cudagraph_capture_sizes", None)
         largest = max(sizes, default=0) if isinstance(sizes, list) else 0
@@ -137,8 +137,14 @@ class VllmHooks:
         self._wrappings.undo()
 
 
-def _device_name() -> str:
-    return str(sys.modules["torch"].cuda.get_device_name()) if cuda_is_there() and cuda_is_up() else ""
+def _device_facts() -> dict[str, str]:
+    """What is known of the device as far as the engine itself has asked for it: the first call of CUDA is its, since a
+    process that has made one cannot fork."""
+    torch = sys.modules.get("torch")
+    if cuda_is_up() and torch is not None:
+        return {"evidence": "cuda_events", "device": str(torch.cuda.get_device_name())}
+    has_cuda = getattr(getattr(torch, "version", None), "cuda", None) is not None
+    return {} if has_cuda else {"evidence": "emulated"}
 
 
 def engine_name() -> str:
