@@ -304,8 +304,8 @@ if __name__ == "__main__":
 def record(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
     """``cbprof record`` of the stand-in, in an empty folder."""
 
-    def run(how: str, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        (tmp_path / "script.py").write_text(SCRIPT)
+    def run(how: str, *options: str, script: str = SCRIPT, **environment: str) -> subprocess.CompletedProcess[str]:
+        (tmp_path / "script.py").write_text(script)
         search = os.pathsep.join([str(STAND_IN), *filter(None, [os.environ.get("PYTHONPATH")])])
         command = [sys.executable, "-m", "cbprof", "record", *options, "--", sys.executable, "script.py", how]
         return subprocess.run(
@@ -351,6 +351,32 @@ def test_what_is_killed_while_it_shuts_down_is_whole(record: Any, tmp_path: Path
     trace = load(tmp_path / "t.json")
     assert trace.complete
     assert steps_of(trace, "update") == list(range(STEPS))
+
+
+LINGERS = """
+import json, os, time
+folder = json.loads(os.environ["CBPROF_RECORD"])["folder"]
+for number in range(2):
+    if not os.fork():
+        os.setsid()
+        end_s = time.monotonic() + 3
+        while time.monotonic() < end_s:
+            try:
+                open(f"{folder}/{os.getpid()}.{time.monotonic_ns()}", "w").close()
+            except OSError:
+                break
+        os._exit(0)
+"""
+
+
+def test_processes_that_outlive_the_program_do_not_cost_its_trace(record: Any, tmp_path: Path) -> None:
+    """They write into the folder of statuses while it is removed."""
+    (tmp_path / "lingers.py").write_text(LINGERS)
+    script = SCRIPT + "    import lingers\n"
+    done = record('{"method": ""}', "-o", "t.json", script=script)
+    assert done.returncode == 0, done.stderr
+    assert "wrote t.json" in done.stderr
+    assert load(tmp_path / "t.json").complete
 
 
 def test_an_engine_core_that_fails_leaves_its_trace(record: Any, tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ class VllmAttachment:
         if not self._wanted.absolute().parent.is_dir():
             folder = self._wanted.parent
             raise UsageError(f"{self._wanted}: there is no folder {folder}; create it, or write elsewhere")
-        self._folder = tempfile.TemporaryDirectory(prefix="cbprof-")
+        self._folder = tempfile.TemporaryDirectory(prefix="cbprof-", ignore_cleanup_errors=True)
         settings = Settings(out=str(self._wanted.absolute()), folder=self._folder.name)
         added = environment_for(settings)
         self._before = {name: os.environ.get(name) for name in added}

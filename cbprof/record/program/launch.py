@@ -52,7 +52,7 @@ def launch(command: Sequence[str], settings: Settings, watch: Callable[[int, lis
         raise UsageError(f"there is no program {program[0]!r} that can be run: give one, such as -- python serve.py")
     if program != list(command) and not Path(command[0]).is_file():
         raise UsageError(f"{command[0]}: there is no such file")
-    with tempfile.TemporaryDirectory(prefix="cbprof-") as folder:
+    with tempfile.TemporaryDirectory(prefix="cbprof-", ignore_cleanup_errors=True) as folder:
         environment = os.environ | environment_for(settings._replace(folder=folder))
         watched = {*HANDED_ON, signal.SIGCHLD}
         before = signal.pthread_sigmask(signal.SIG_BLOCK, watched)
