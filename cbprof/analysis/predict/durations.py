@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 
-from cbprof.analysis.accounting.blame import NO_REQUESTS
 from cbprof.analysis.accounting.host import HostTimeline, host_timeline, main_lane
 from cbprof.analysis.accounting.intervals import sum_by, union_by
 from cbprof.analysis.accounting.window import ONE_OFF, Window, run_window
@@ -95,9 +95,12 @@ def measure(trace: Trace, what_if: WhatIf) -> Measured:
 
     before, after = pieces.sums(2 * len(batches)).reshape(-1, 2).T
     rows = 2 * np.arange(len(batches))
+    wake, poll = _waking(trace, batches)
     steps = StepDurations(
         before_ns=before + repeated,
         after_ns=after,
+        wake_ns=wake,
+        poll_ns=poll,
         h2d=Operation(pieces.before(rows, h2d.queued_at), h2d.latency_ns(), h2d.length_ns),
         compute=Operation(
             pieces.before(rows, compute.queued_at) + repeated,
@@ -109,7 +112,8 @@ def measure(trace: Trace, what_if: WhatIf) -> Measured:
             d2h.latency_ns(compute.end),
             d2h.length_ns,
         ),
-        not_before_ns=_requests_came(trace, lane, batches),
+        not_before_ns=batches.came,
+        alone=batches.alone,
     )
     return Measured(trace, window, device, lane, batches, pieces, h2d, compute, d2h, own + repeated, repeated, steps)
 
@@ -178,21 +182,29 @@ def _repeated(captured: Int64, more_slots: int) -> Int64:
     return repeated
 
 
+def _waking(trace: Trace, batches: Batches) -> tuple[Int64, Int64]:
+    """How long each wait lasts once the results are there: of a host that slept until then, and of one that came later.
+
+    Measured of a batch is one of the two. The other is the median of the batches where that one was measured.
+    """
+    known = batches.wait != NONE
+    start, end = trace.start_ns[batches.wait], trace.end_ns[batches.wait]
+    slept = known & (start < batches.finished)
+    earliest = -(trace.meta.clock_error_ns or 0)  # as far before the results as the clocks allow
+    wake = np.maximum(end - batches.finished, earliest)
+    return _or_median(wake, slept), _or_median(end - start, known & ~slept)
+
+
+def _or_median(values: Int64, known: npt.NDArray[np.bool_]) -> Int64:
+    usual = int(np.median(values[known])) if known.any() else 0
+    return np.where(known, values, usual)
+
+
 def _slots_of(trace: Trace) -> int:
     """Through how many slots the batches went: 1 in sync, and as many as were seen in async, or else two."""
     if trace.mode != "async":
         return 1
     return int(trace.slot[trace.on_device].max(initial=NONE)) + 1 or 2
-
-
-def _requests_came(trace: Trace, lane: int, batches: Batches) -> Int64:
-    """When the host, out of work, got the request of each batch; -1 where it was not out of work."""
-    starved = trace.ids_of(NO_REQUESTS)
-    waits = np.flatnonzero((trace.kind == Kind.CPU_WAIT) & (trace.lane_id == lane) & np.isin(trace.name_id, starved))
-    row = batches.row_of(trace.step[waits])
-    came = np.full(len(batches), NONE, dtype=np.int64)
-    np.maximum.at(came, row[row != NONE], trace.end_ns[waits[row != NONE]])
-    return came
 
 
 def _is_capture(trace: Trace) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:

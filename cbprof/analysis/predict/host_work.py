@@ -6,7 +6,8 @@
     side       <---------- before ---------------->    dropped   <-after->
 
 The host's time is cut into pieces, each exclusive of what is nested in it. Time without a span counts as work of the
-batch that it follows while the device is idle; while the device runs, it cannot be told from waiting and is dropped.
+batch that it follows: the waits have spans. Where none has, time without a span while the device runs cannot be told
+from waiting, and is dropped.
 """
 
 from __future__ import annotations
@@ -28,16 +29,21 @@ from cbprof.trace import NONE, Int64, Kind, Trace
 class Batches:
     """The batches that ran on one device, one row each, ascending by ``step``; times of the trace.
 
-    ``launched``: the end of the last launch (the start of the first device span, where none is known). ``wait``: index
-    of the span in which the host waited for the results, or -1. The host counts as waiting from ``idle_from`` to
-    ``results``; its work from ``results`` on is "after".
+    ``launched``: the end of the last launch (the start of the first device span, where none is known). ``finished``:
+    the end of the last device span. ``wait``: index of the span in which the host waited for the results, or -1. The
+    host counts as waiting from ``idle_from`` to ``results``; its work from ``results`` on is "after". ``came``: when
+    the host, out of work, got the request of the batch; -1 where it was not out of work. ``alone``: whether an async
+    host had nothing to launch until it had the results of the batch before.
     """
 
     step: Int64
     launched: Int64
+    finished: Int64
     wait: Int64
     idle_from: Int64
     results: Int64
+    came: Int64
+    alone: npt.NDArray[np.bool_]
 
     def __len__(self) -> int:
         return len(self.step)
@@ -68,7 +74,17 @@ def find_batches(trace: Trace, device: int, lane: int, host: HostTimeline) -> Ba
     # Without a wait, a sync host waits somewhere between the launch and the end of the device's work.
     results = np.maximum(np.where(wait == NONE, finished, _begins_to_wait(trace, lane, step, launched, wait)), launched)
     idle_from = np.where((wait == NONE) & (trace.mode != "async"), launched, results)
-    return Batches(step, launched, wait, idle_from, results)
+    alone = np.zeros(size, dtype=bool)
+    alone[1:] = (trace.mode == "async") & (launched[1:] > results[:-1])
+    return Batches(step, launched, finished, wait, idle_from, results, _requests_came(trace, lane, step), alone)
+
+
+def _requests_came(trace: Trace, lane: int, step: Int64) -> Int64:
+    waits = np.flatnonzero((trace.kind == Kind.CPU_WAIT) & (trace.lane_id == lane) & _named(trace, (NO_REQUESTS,)))
+    row = _row_of(step, trace.step[waits])
+    came = np.full(len(step), NONE, dtype=np.int64)
+    np.maximum.at(came, row[row != NONE], trace.end_ns[waits[row != NONE]])
+    return came
 
 
 def _begins_to_wait(trace: Trace, lane: int, step: Int64, launched: Int64, wait: Int64) -> Int64:
@@ -137,9 +153,9 @@ def host_pieces(
     """The work of ``lane`` in the window, on the batches that ran."""
     here = host.select((host.lane == lane) & (host.end > window.start_ns) & (host.start < window.end_ns))
     start, end, span, work = here.start, here.end, here.span, here.working
-    gpu = trace.mask(device=device) & trace.on_device
     glue = here.covered().complement(window.start_ns, window.end_ns)
-    glue = glue.subtract(union_of(trace, gpu))
+    if (batches.wait == NONE).all():
+        glue = glue.subtract(union_of(trace, trace.mask(device=device) & trace.on_device))
 
     start, end = np.concatenate((start, glue.start)), np.concatenate((end, glue.end))
     span = np.concatenate((span, np.full(len(glue), NONE)))
@@ -147,14 +163,23 @@ def host_pieces(
     order = np.argsort(start, kind="stable")
     start, end, span, work = start[order], end[order], span[order], work[order]
 
-    # Whatever carries no step belongs to the batch of what it follows.
-    step = np.append(trace.step, np.int32(NONE))[span]
-    stated = np.maximum.accumulate(np.where(step != NONE, np.arange(len(step)), NONE))
-    row = np.where(stated != NONE, batches.row_of(step[stated]), NONE)
-    kept = work & (row != NONE)
+    # Whatever carries no step, or that of a batch that never ran, belongs to the batch of what it follows; at the
+    # start, of what follows it.
+    row = batches.row_of(np.append(trace.step, np.int32(NONE))[span])
+    of_row = np.where(row != NONE, np.arange(len(row)), NONE)
+    stated = np.maximum(np.maximum.accumulate(of_row), int((of_row != NONE).argmax()) if len(row) else 0)
+    row = row[stated]
+    kept = work & (row != NONE) & ((row > 0) | (start >= batches.came[0]))  # a run begins with its first request
     start, end, span, row = start[kept], end[kept], span[kept], row[kept]
 
-    early, late = start < batches.idle_from[row], end > batches.results[row]
+    # What the host did on a batch before it ran out of requests comes at the end of the batch before; what it did
+    # in vain while that one was out, before the wait for it.
+    before = np.maximum(row - 1, 0)
+    in_vain = batches.alone[row] & (start < batches.results[before])
+    previous = (start < batches.came[row]) & (row > 0) & ~in_vain
+    row = np.where(in_vain | previous, before, row)
+    early = (in_vain | (start < batches.idle_from[row])) & ~previous
+    late = (previous | (end > batches.results[row])) & ~in_vain
     group = np.concatenate((2 * row[early], 2 * row[late] + 1))
     cut_start = np.concatenate((start[early], np.maximum(start[late], batches.results[row[late]])))
     cut_end = np.concatenate((np.minimum(end[early], batches.idle_from[row[early]]), end[late]))

@@ -11,8 +11,8 @@
 
 The host is serial. A copy to the device starts once it is queued, compute once it is queued, its inputs are there and
 the compute before it is over, the copy back after compute; each stream runs in order, and takes its measured latency
-to begin. With S slots the host may be S-1 batches ahead of the one that it waits for: with one slot this is the sync
-loop, with two the async one.
+to begin. A host that slept goes on a little after its results are there: its wake-up. With S slots the host may be S-1
+batches ahead of the one that it waits for: with one slot this is the sync loop, with two the async one.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from cbprof.trace import Int64
 
@@ -42,16 +43,21 @@ class Operation(NamedTuple):
 class StepDurations:
     """What each batch costs, one row a batch in the order of their launches; nanoseconds.
 
-    ``before_ns``: host work up to the wait for the batch's results; ``after_ns``: from there on. ``not_before_ns``: the
-    time at which a host that had nothing to do got its next request, on the time axis of the replay, or -1.
+    ``before_ns``: host work up to the wait for the batch's results; ``after_ns``: from there on. ``wake_ns``: from the
+    results until a host that waited for them goes on; ``poll_ns``: what the wait takes if they are there already.
+    ``not_before_ns``: the time at which a host that had nothing to do got its next request, on the time axis of the
+    replay, or -1. ``alone``: whether the batch is begun only once all before it have landed.
     """
 
     before_ns: Int64
     after_ns: Int64
+    wake_ns: Int64
+    poll_ns: Int64
     h2d: Operation
     compute: Operation
     d2h: Operation
     not_before_ns: Int64
+    alone: npt.NDArray[np.bool_]
 
     def __len__(self) -> int:
         return len(self.before_ns)
@@ -82,7 +88,7 @@ def replay(steps: StepDurations, *, slots: int, start_ns: int = 0) -> Schedule:
     h2d_start, compute_ready, compute_start = [0] * size, [0] * size, [0] * size
     d2h_start, d2h_end = [0] * size, [0] * size
     starved_from = [-1] * size
-    after_ns = steps.after_ns.tolist()
+    after_ns, wake_ns, poll_ns = (column.tolist() for column in (steps.after_ns, steps.wake_ns, steps.poll_ns))
     flying: deque[int] = deque()
 
     host = h2d_free = compute_free = d2h_free = start_ns
@@ -92,17 +98,17 @@ def replay(steps: StepDurations, *, slots: int, start_ns: int = 0) -> Schedule:
         nonlocal host
         batch = flying.popleft()
         wait_start[batch] = host
-        after_start[batch] = host = max(host, d2h_end[batch])
+        there = d2h_end[batch]
+        after_start[batch] = host = max(host, there + wake_ns[batch]) if host < there else host + poll_ns[batch]
         host += after_ns[batch]
 
-    columns = (steps.before_ns, steps.not_before_ns, *steps.h2d, *steps.compute, *steps.d2h)
+    columns = (steps.before_ns, steps.not_before_ns, steps.alone, *steps.h2d, *steps.compute, *steps.d2h)
     rows = zip(*(column.tolist() for column in columns), strict=True)
-    for n, (before, not_before, h2d_at, h2d_lag, h2d, at, lag, compute, d2h_at, d2h_lag, d2h) in enumerate(rows):
-        if not_before >= 0:  # whoever is in flight lands before the host runs out of work
-            while flying:
-                land()
-            if host < not_before:
-                starved_from[n], host = host, not_before
+    for n, (before, not_before, alone, h2d_at, h2d_lag, h2d, at, lag, compute, d2h_at, d2h_lag, d2h) in enumerate(rows):
+        while flying and (alone or not_before >= 0):  # all in flight land before the host runs out of work
+            land()
+        if host < not_before:
+            starved_from[n], host = host, not_before
         before_start[n] = host
         h2d_start[n] = max(host + h2d_at, h2d_free) + h2d_lag
         h2d_free = h2d_start[n] + h2d
