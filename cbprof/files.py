@@ -62,7 +62,7 @@ def write_whole(path: Path, content: bytes, what: str, *, of: Iterable[Path] = (
 def cannot_write(path: Path, what: str, error: OSError) -> CbprofError:
     """The error to raise: of the request where no file can be, of the disk otherwise."""
     kind = UsageError if isinstance(error, _MISPLACED) or error.errno == errno.ENAMETOOLONG else CbprofError
-    return kind(f"{path}: cannot write {what}: {error.strerror or error}; choose another place")
+    return kind(f"{path}: cannot write {what}: {error.strerror or error}; write elsewhere")
 
 
 def check_not_among(path: Path, inputs: Iterable[Path]) -> None:

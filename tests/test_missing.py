@@ -14,7 +14,7 @@ from cbprof.analysis.accounting.missing import MISSING_FROM_NS
 from cbprof.analysis.summary import Summary, summarize
 from cbprof.cli.main import app
 from cbprof.formats import load
-from cbprof.render.words.report import gist, reported
+from cbprof.render.words.report import analyse_run, gist
 
 
 def decode(*, waits_us: float, step: int = 3, device: int = 0) -> list[dict[str, Any]]:
@@ -60,7 +60,7 @@ def test_doctor_and_report_say_so(tmp_path: Path) -> None:
     assert shown.exit_code == 1
     assert "stretches in which records are missing 1" in text
     assert "the longest stretch is 40.00 ms from 1810 us on" in text
-    (sentence,) = gist([reported(load(path), "trace.json")])
+    (sentence,) = gist([analyse_run(load(path), "trace.json")])
     assert "(records are missing for the rest)" in sentence
     assert sentence.startswith("The GPU waited 15.18 % of 5.895 ms")
 

@@ -15,14 +15,14 @@ from trace_samples import traces
 from cbprof.errors import CbprofError, DataError
 from cbprof.formats import load
 from cbprof.render.web.report_page import report_html, write_report
-from cbprof.render.words.report import gist, reported
+from cbprof.render.words.report import analyse_run, gist
 from cbprof.trace import Trace, TraceBuilder
 
 REAL = Path(__file__).parent / "data" / "h200_transformers"
 
 
 def sentences(trace: Trace) -> list[str]:
-    return gist([reported(trace, "trace.json")])
+    return gist([analyse_run(trace, "trace.json")])
 
 
 def headings(page: str) -> list[str]:

@@ -39,7 +39,10 @@ def read(path: Path, *, no_cache: bool = False) -> Recording:
 def reading_bar(
     name: str, console: Console, clock: Callable[[], float] = perf_counter
 ) -> Iterator[Callable[[int, int], None] | None]:
-    """Show how far a file is read, once that has taken a second. The value is told; None where nobody watches."""
+    """Show how far a file is read, once that has taken a second.
+
+    Gives a function to call with the bytes that were read and their number in all; None where there is no terminal.
+    """
     if not console.is_interactive:
         yield None
         return

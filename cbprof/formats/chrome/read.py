@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from cbprof.errors import DataError
-from cbprof.formats.chrome.syntax import SCHEMA, ChromeDocument, plain
+from cbprof.formats.chrome.syntax import SCHEMA, ChromeDocument, with_floats
 from cbprof.meta import Meta
 from cbprof.trace import BATCH_PHASES, CATEGORIES, NONE, Kind, Lane, RequestEvent, Trace, TraceBuilder
 
@@ -134,7 +134,7 @@ def _add_span(event: Mapping[str, Any], kind: Kind, builder: TraceBuilder, lanes
     step, slot, link = _take(args, "step", 32), _take(args, "slot", 8), _take(args, "link", 64)
     if kind == Kind.CPU_WORK and len(args) >= len(_BATCH_FACTS):
         _take_batch(args, step, builder)
-    builder.span(lane_id, kind, name, start_ns, dur_ns, step=step, slot=slot, link=link, extra=plain(args))
+    builder.span(lane_id, kind, name, start_ns, dur_ns, step=step, slot=slot, link=link, extra=with_floats(args))
 
 
 def _take(args: dict[str, Any], key: str, bits: int) -> int:

@@ -67,17 +67,17 @@ def parse(content: Content, path: Path) -> ChromeDocument:
         raise DataError(
             f"{path}: JSON, but not a trace: it has no list `traceEvents`; record one with `cbprof run -o trace.json`"
         )
-    return ChromeDocument(plain(value), events, whole)
+    return ChromeDocument(with_floats(value), events, whole)
 
 
-def plain(value: Any) -> Any:
+def with_floats(value: Any) -> Any:
     """The same value with floats in place of ``Decimal``, for whatever is not a time."""
     if isinstance(value, Decimal):
         return float(value)
     if isinstance(value, dict):
-        return {key: plain(item) for key, item in value.items()}
+        return {key: with_floats(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [plain(item) for item in value]
+        return [with_floats(item) for item in value]
     return value
 
 

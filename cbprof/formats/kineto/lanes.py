@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cbprof.formats.columns import Index
-from cbprof.formats.kineto.rules import device_of, host_of, plain, rank_of, stream_of, tag_of
+from cbprof.formats.kineto.rules import as_number, device_of, host_of, rank_of, stream_of, tag_of
 from cbprof.formats.kineto.scalars import Scalar, Where
 from cbprof.trace import NONE, Int32, Lane
 
@@ -38,7 +38,9 @@ class Lanes:
     ) -> None:
         self._wheres = wheres
         self._tags = tags
-        self._thread_names = {(plain(pid), plain(tid)): name.strip() for (pid, tid), name in thread_names.items()}
+        self._thread_names = {
+            (as_number(pid), as_number(tid)): name.strip() for (pid, tid), name in thread_names.items()
+        }
         self._rank = rank
         self._lanes = Index[Lane]()
         self.device_names: dict[int, str] = {}

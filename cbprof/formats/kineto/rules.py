@@ -137,14 +137,14 @@ def rank_of(tag: str) -> int:
 
 def host_of(where: Where) -> tuple[int | str | None, int | str | None]:
     """The process and the thread of a row of the host."""
-    return plain(where.pid), plain(where.tid)
+    return as_number(where.pid), as_number(where.tid)
 
 
 def _untagged(pid: Scalar, tag: str) -> Scalar:
     return pid.strip().removeprefix(tag) if isinstance(pid, str) else pid
 
 
-def plain(value: Scalar) -> Scalar:
+def as_number(value: Scalar) -> Scalar:
     """``"4100"`` as 4100; anything that is no number as it is."""
     number = _number(value)
     return value if number is None else number

@@ -17,7 +17,7 @@ from cbprof.files import write_whole
 from cbprof.render.web.page import as_html, data_element, page, timeline_content
 from cbprof.render.web.report_sections import sections
 from cbprof.render.web.viewer_coarse import MOST_SPANS
-from cbprof.render.words.report import Reported, gist, notes, reported, subtitle
+from cbprof.render.words.report import AnalysedRun, analyse_run, gist, notes, subtitle
 from cbprof.trace import Trace
 
 MOST_BYTES = 3_000_000
@@ -34,7 +34,7 @@ def report_html(traces: Mapping[str, Trace]) -> str:
 
     Raises :class:`DataError` where a time is too large to be exact in a browser (26 days).
     """
-    runs = [reported(trace, name) for name, trace in traces.items()]
+    runs = [analyse_run(trace, name) for name, trace in traces.items()]
     parts = list(sections(runs))
     figures = {key: json.loads(figure.to_json()) for part in parts for key, figure in part.figures.items()}
     scenes = [run.scene for run in runs]
@@ -51,7 +51,7 @@ def report_html(traces: Mapping[str, Trace]) -> str:
     return report
 
 
-def _gist(runs: Sequence[Reported]) -> str:
+def _gist(runs: Sequence[AnalysedRun]) -> str:
     lines = "".join(f"<li{_class(note.warning)}>{as_html(note.text)}</li>" for note in notes(runs))
     sentences = "".join(f"<span>{as_html(sentence)}</span> " for sentence in gist(runs))
     return f'<h1>{sentences}</h1><p>{as_html(subtitle(runs))}</p><ul class="notes">{lines}</ul>'

@@ -20,7 +20,7 @@ from cbprof.render.tables.hazards import rules_sheet
 from cbprof.render.tables.predict import Case, figures_sheet
 from cbprof.render.tables.summary_sheets import cause_tree, causes, details, gap_lengths, key_figures
 from cbprof.render.web.page import as_html
-from cbprof.render.words.report import Reported
+from cbprof.render.words.report import AnalysedRun
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -65,7 +65,7 @@ class Section:
         return f'<section id="{self.key}"><h2>{as_html(self.title)}</h2>{"".join(self.parts)}</section>'
 
 
-def sections(runs: Sequence[Reported]) -> Iterator[Section]:
+def sections(runs: Sequence[AnalysedRun]) -> Iterator[Section]:
     """All sections below the timeline, without those that would be empty."""
     known = [run for run in runs if run.summary.most_idle is not None]
     if len(known) > 1:
@@ -82,7 +82,7 @@ def sections(runs: Sequence[Reported]) -> Iterator[Section]:
     yield _measured(runs)
 
 
-def _side_by_side(runs: Sequence[Reported]) -> Section:
+def _side_by_side(runs: Sequence[AnalysedRun]) -> Section:
     made = Section("compared", "Side by side")
     names = [run.label if len({each.label for each in runs}) == len(runs) else run.name for run in runs]
     made.chart(
@@ -97,7 +97,7 @@ def _side_by_side(runs: Sequence[Reported]) -> Section:
     return made
 
 
-def _waits(runs: Sequence[Reported]) -> Section:
+def _waits(runs: Sequence[AnalysedRun]) -> Section:
     made = Section("waits", "What the GPU waited for")
     for run in _headed(made, runs):
         device = run.summary.most_idle
@@ -109,7 +109,7 @@ def _waits(runs: Sequence[Reported]) -> Section:
     return made
 
 
-def _steps(runs: Sequence[Reported]) -> Section:
+def _steps(runs: Sequence[AnalysedRun]) -> Section:
     made = Section("steps", "Steps")
     for run in _headed(made, runs):
         made.chart(
@@ -121,7 +121,7 @@ def _steps(runs: Sequence[Reported]) -> Section:
     return made
 
 
-def _what_if(runs: Sequence[Reported], known: Sequence[Reported]) -> Section:
+def _what_if(runs: Sequence[AnalysedRun], known: Sequence[AnalysedRun]) -> Section:
     made = Section("what-if", "What if the host worked one batch ahead?")
     afterwards = [run.trace for run in known if run.trace.mode == "async"]
     for run in _headed(made, runs):
@@ -137,7 +137,7 @@ def _what_if(runs: Sequence[Reported], known: Sequence[Reported]) -> Section:
     return made
 
 
-def _hazards(runs: Sequence[Reported]) -> Section:
+def _hazards(runs: Sequence[AnalysedRun]) -> Section:
     made = Section("hazards", "Hazards")
     for run in _headed(made, runs):
         if run.hazards is None:
@@ -150,7 +150,7 @@ def _hazards(runs: Sequence[Reported]) -> Section:
     return made
 
 
-def _figures(runs: Sequence[Reported]) -> Section:
+def _figures(runs: Sequence[AnalysedRun]) -> Section:
     made = Section("figures", "Figures")
     for run in _headed(made, runs):
         skipped = gap_lengths(run.summary.most_idle).title if run.summary.most_idle else ""
@@ -158,7 +158,7 @@ def _figures(runs: Sequence[Reported]) -> Section:
     return made
 
 
-def _measured(runs: Sequence[Reported]) -> Section:
+def _measured(runs: Sequence[AnalysedRun]) -> Section:
     made = Section("measured", "How it was measured")
     for run in _headed(made, runs):
         meta, summary = run.trace.meta, run.summary
@@ -187,7 +187,7 @@ def _clocks(meta: Meta) -> str:
     return ", ".join(f"{name} within {duration(error)}" for name, error in errors if error is not None)
 
 
-def _headed(made: Section, runs: Sequence[Reported]) -> Iterator[Reported]:
+def _headed(made: Section, runs: Sequence[AnalysedRun]) -> Iterator[AnalysedRun]:
     """The runs, each below a heading of its own where there are several."""
     for run in runs:
         if len(runs) > 1:

@@ -21,7 +21,7 @@ from cbprof.trace import Trace
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Reported:
+class AnalysedRun:
     """``name``: of the file. ``prediction``: the async order, None where the run is async already or cannot tell.
 
     ``hazards``: None where the trace has nothing that could be out of order.
@@ -43,7 +43,7 @@ class Reported:
         return plain(self.trace.mode or self.name)
 
 
-def reported(trace: Trace, name: str) -> Reported:
+def analyse_run(trace: Trace, name: str) -> AnalysedRun:
     """Analyse a trace for a report."""
     prediction, hazards = None, None
     if trace.devices and not trace.is_profile:
@@ -52,7 +52,7 @@ def reported(trace: Trace, name: str) -> Reported:
                 prediction = predict(trace)
         with suppress(CbprofError):
             hazards = find_hazards(trace)
-    return Reported(plain(Path(name).name), scene(trace), summarize(trace), prediction, hazards)
+    return AnalysedRun(plain(Path(name).name), scene(trace), summarize(trace), prediction, hazards)
 
 
 class Note(NamedTuple):
@@ -62,7 +62,7 @@ class Note(NamedTuple):
     warning: bool
 
 
-def gist(runs: Sequence[Reported]) -> list[str]:
+def gist(runs: Sequence[AnalysedRun]) -> list[str]:
     """A sentence a run, such as ``The GPU waited 24.34 % of 450.0 s``; of two also how much faster the second is."""
     if len(runs) == 1:
         return [_sentence(runs[0])]
@@ -72,7 +72,7 @@ def gist(runs: Sequence[Reported]) -> list[str]:
     return sentences
 
 
-def _sentence(run: Reported) -> str:
+def _sentence(run: AnalysedRun) -> str:
     device = run.summary.most_idle
     if device is None or device.idle_ns is None:
         return "How long the GPU waited is unknown: no work of it is in the trace."
@@ -89,7 +89,7 @@ def _sentence(run: Reported) -> str:
     return "; ".join(parts) + "."
 
 
-def _gain(before: Reported, after: Reported) -> str:
+def _gain(before: AnalysedRun, after: AnalysedRun) -> str:
     if not comparable(before.summary.evidence, after.summary.evidence):
         return ""
     rates = [
@@ -102,14 +102,14 @@ def _gain(before: Reported, after: Reported) -> str:
     return ""
 
 
-def subtitle(runs: Sequence[Reported]) -> str:
+def subtitle(runs: Sequence[AnalysedRun]) -> str:
     """What ran, where; once, if it is the same for all."""
     modes = {run.trace.mode for run in runs}
     parts = [[part for part in run.scene.subtitle.split(" · ") if part not in modes] for run in runs]
     return " / ".join(dict.fromkeys(" · ".join(part) for part in parts if part))
 
 
-def notes(runs: Sequence[Reported]) -> Iterator[Note]:
+def notes(runs: Sequence[AnalysedRun]) -> Iterator[Note]:
     """What to keep in mind, then the verdicts."""
     warnings = [list(_warnings(run)) for run in runs]
     for text in dict.fromkeys(text for each in warnings for text in each):
@@ -122,7 +122,7 @@ def notes(runs: Sequence[Reported]) -> Iterator[Note]:
             yield Note(f"{name}healthy trace: complete, {counted(len(run.trace), 'span')}", warning=False)
 
 
-def _warnings(run: Reported) -> Iterator[str]:
+def _warnings(run: AnalysedRun) -> Iterator[str]:
     yield from map(plain, run.summary.warnings)
     if run.hazards is not None and run.hazards.found:
         yield "an ordering that batching one ahead rests on was broken: see Hazards"
