@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cbprof.meta import NOTHING_SAID, Evidence, Meta
+from cbprof.riders import NO_RIDERS, Riders, RiderTable, rider_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -139,6 +140,7 @@ class Trace:
     requests: RequestTable
     meta: Meta
     extra: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
+    riders: RiderTable = NO_RIDERS
 
     def __post_init__(self) -> None:
         columns = (self.start_ns, self.dur_ns, self.link, self.name_id, self.step, self.lane_id, self.kind, self.slot)
@@ -281,11 +283,16 @@ class SpanSink(Protocol):
     ) -> None:
         """Add one span. ``extra`` carries whatever else is known about it."""
 
-    def batch(self, step: int, *, tokens: int, requests: int, context: int, phase: BatchPhase) -> None:
+    def batch(
+        self, step: int, *, tokens: int, requests: int, context: int, phase: BatchPhase, riders: Riders | None = None
+    ) -> None:
         """Add the facts of one step; a file shows them on the step's ``schedule`` span."""
 
     def request(self, event: RequestEvent, request: int, time_ns: int) -> None:
         """Add a moment in the life of a request."""
+
+    def tokens(self, requests: Sequence[int], time_ns: int) -> None:
+        """Each of these requests got a token, not its first."""
 
 
 class TraceBuilder:
@@ -299,7 +306,8 @@ class TraceBuilder:
         self._lanes: dict[Lane, int] = {}
         self._extra: dict[int, Mapping[str, Any]] = {}
         self._batches: dict[int, tuple[int, int, int, int]] = {}
-        self._requests: list[tuple[int, int, int]] = []
+        self._riders: dict[int, Riders] = {}
+        self._moments = array("q"), array("q"), array("b")  # the columns of the request table
 
     def __len__(self) -> int:
         return len(self._start)
@@ -333,11 +341,24 @@ class TraceBuilder:
         self._kind.append(kind)
         self._slot.append(slot)
 
-    def batch(self, step: int, *, tokens: int, requests: int, context: int, phase: BatchPhase) -> None:
+    def batch(
+        self, step: int, *, tokens: int, requests: int, context: int, phase: BatchPhase, riders: Riders | None = None
+    ) -> None:
         self._batches[step] = (tokens, requests, context, BATCH_PHASES.index(phase))
+        if riders is not None:
+            self._riders[step] = riders
 
     def request(self, event: RequestEvent, request: int, time_ns: int) -> None:
-        self._requests.append((time_ns, request, int(event)))
+        self._add_moments(event, (request,), time_ns)
+
+    def tokens(self, requests: Sequence[int], time_ns: int) -> None:
+        self._add_moments(RequestEvent.TOKEN, requests, time_ns)
+
+    def _add_moments(self, event: RequestEvent, requests: Sequence[int], time_ns: int) -> None:
+        time, request, events = self._moments
+        request.extend(requests)
+        time.extend((time_ns,) * len(requests))
+        events.extend((event,) * len(requests))
 
     def build(self, meta: Meta = NOTHING_SAID) -> Trace:
         """The trace so far, with its facts. The builder can go on."""
@@ -347,7 +368,8 @@ class TraceBuilder:
         position = {int(old): new for new, old in enumerate(order)} if self._extra else {}
         steps = np.array([(step, *facts) for step, facts in sorted(self._batches.items())], dtype=np.int64)
         steps = steps.reshape(-1, 5)
-        requests = np.array(sorted(self._requests), dtype=np.int64).reshape(-1, 3)
+        time, request, event = (np.array(column, dtype=column.typecode) for column in self._moments)
+        moments = np.lexsort((event, request, time))
         return Trace(
             start_ns=start[order],
             dur_ns=dur[order],
@@ -366,7 +388,8 @@ class TraceBuilder:
                 context=steps[:, 3],
                 phase=steps[:, 4].astype(np.int8),
             ),
-            requests=RequestTable(time_ns=requests[:, 0], request=requests[:, 1], event=requests[:, 2].astype(np.int8)),
+            requests=RequestTable(time_ns=time[moments], request=request[moments], event=event[moments]),
             meta=meta,
             extra={position[index]: args for index, args in self._extra.items()},
+            riders=rider_table(self._riders),
         )

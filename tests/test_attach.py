@@ -103,7 +103,13 @@ def test_sync_is_recorded_and_left_as_it_was(
     assert list(steps.context) == [sum(map(len, PROMPTS)) + 3 * step for step in range(NEW_TOKENS)]
     assert list(steps.phase) == [0] + [1] * (NEW_TOKENS - 1)
     counts = Counter(int(event) for event in trace.requests.event)
-    assert counts == {RequestEvent.ARRIVE: 3, RequestEvent.FIRST: 3, RequestEvent.FINISH: 3}
+    later = 3 * (NEW_TOKENS - 1)
+    assert counts == {
+        RequestEvent.ARRIVE: 3,
+        RequestEvent.FIRST: 3,
+        RequestEvent.TOKEN: later,
+        RequestEvent.FINISH: 3,
+    }
 
     device = summarize(trace).devices[0]
     assert device.idle_pct is not None

@@ -123,7 +123,11 @@ def test_the_ten_lines_of_the_documentation(tmp_path: Path) -> None:
         ("update", "cpu.work", 0, "main"),
     ]
     assert [int(column[0]) for column in (trace.steps.tokens, trace.steps.requests, trace.steps.context)] == [3, 2, 9]
-    assert list(trace.requests.event) == [RequestEvent.FIRST, RequestEvent.FIRST, RequestEvent.FINISH]
+    assert list(trace.requests.event) == [
+        *(RequestEvent.FIRST,) * 2,
+        *(RequestEvent.TOKEN,) * 2,
+        RequestEvent.FINISH,
+    ]
     update(1)  # off again
 
 

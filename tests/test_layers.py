@@ -29,12 +29,13 @@ MAY_IMPORT = {
     "names": set(),
     "files": {"errors"},
     "meta": {"errors"},
-    "trace": {"errors", "meta"},
-    "formats": {"files", "__init__", "names", "errors", "meta", "trace"},
-    "analysis": {"numbers", "names", "errors", "meta", "trace"},
+    "riders": set(),
+    "trace": {"errors", "meta", "riders"},
+    "formats": {"files", "__init__", "names", "errors", "meta", "riders", "trace"},
+    "analysis": {"numbers", "names", "errors", "meta", "riders", "trace"},
     "render": {"files", "numbers", "names", "errors", "meta", "trace", "analysis"},
     "engine": {"files", "errors"},
-    "record": {"files", "errors", "meta", "trace", "formats", "engine"},
+    "record": {"files", "errors", "meta", "riders", "trace", "formats", "engine"},
     "fleet": {"numbers", "__init__", "errors", "meta", "trace", "formats", "analysis", "render"},
     "lab": {"files", "numbers", "errors", "meta", "trace", "formats", "analysis", "render", "record", "engine"},
     "api": {
@@ -70,6 +71,7 @@ MAY_IMPORT = {
 # What a module of a room may import at its top; everything heavier is imported where it is used.
 MAY_LOAD = {
     "formats": {"numpy", "msgspec"},
+    "riders": {"numpy"},
     "trace": {"numpy"},
     "analysis": {"numpy"},
     "render": {"files", "numpy", "rich", "plotly"},

@@ -50,7 +50,7 @@ def test_the_last_second_is_the_union_of_the_spans_in_it(gaps_and_lengths: list[
 
 def test_what_is_still_running_ends_what_is_known() -> None:
     """A span that has been launched and not resolved may have begun at its launch: nothing later is known."""
-    drain = Drain(TraceBuilder(), origin_ns=0, every_token=False)
+    drain = Drain(TraceBuilder(), origin_ns=0)
     assert drain.activity() is None
     device = drain.add_device(0, NoClock())  # which never knows a time
     device.live.add(0, 2 * SECOND)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -23,6 +23,7 @@ from cbprof.record import drain as drain_module
 from cbprof.record.clocks.base import ClockErrors, NoClock, Times
 from cbprof.record.drain import Edge, EdgeCounter
 from cbprof.record.span_tracer import SpanTracer
+from cbprof.riders import pack
 from cbprof.trace import Kind, Lane, RequestEvent, TraceBuilder
 
 H2D, COMPUTE, D2H = (SimpleNamespace(kind=kind) for kind in ("h2d", "compute", "d2h"))
@@ -92,14 +93,18 @@ class Log(TraceBuilder):
         self.calls.append(f"{event.name} {request}")
         super().request(event, request, time_ns)
 
+    def tokens(self, requests: Sequence[int], time_ns: int) -> None:
+        self.calls.append(f"TOKEN {pack(requests)}")
+        super().tokens(requests, time_ns)
+
     def flush(self) -> None:
         self.calls.append("flush")
 
 
-def make(ready: int = 1_000_000, *, every_token: bool = False) -> tuple[SpanTracer, Log, TickingClock]:
+def make(ready: int = 1_000_000) -> tuple[SpanTracer, Log, TickingClock]:
     now, sink = Ticks(), Log()
     clock = TickingClock(now, ready)
-    return SpanTracer(sink, clock, now=now, every_token=every_token), sink, clock
+    return SpanTracer(sink, clock, now=now), sink, clock
 
 
 def rows(sink: TraceBuilder) -> list[tuple[str, str, int, int, int, int, int, Lane]]:
@@ -185,7 +190,7 @@ def test_without_a_device_clock_there_are_only_host_spans() -> None:
 def test_the_facts_of_a_batch_come_before_its_schedule_span() -> None:
     tracer, sink, _ = make()
     with tracer.phase("schedule", 5):
-        tracer.batch(SimpleNamespace(step=5, num_tokens=12, num_requests=3, context=90, phase="mixed"))
+        tracer.batch(SimpleNamespace(step=5, num_tokens=12, num_requests=3, context=90, phase="mixed", rows=()))
     tracer.drain()
     assert sink.calls == ["batch 5", "span schedule", "flush"]
     steps = sink.build().steps
@@ -201,18 +206,18 @@ def test_requests_arrive_get_tokens_and_finish() -> None:
     tracer.tokens({7: 2}, [7])
     tracer.drain()
     assert sink.calls == [
-        "ARRIVE 4", "FIRST 4", "FIRST 7", "FINISH 4", "FINISH 7", "flush",
+        "ARRIVE 4", "FIRST 4", "FIRST 7", "TOKEN 4", "FINISH 4", "TOKEN 7", "FINISH 7", "flush",
     ]  # fmt: skip
-    assert list(sink.build().requests.time_ns) == [3, 10, 20, 20, 30]
+    assert list(sink.build().requests.time_ns) == [3, 10, 20, 20, 20, 30, 30]
     assert tracer.token_count == 4
 
 
-def test_every_token_is_recorded_where_that_is_wanted() -> None:
-    tracer, sink, _ = make(every_token=True)
-    tracer.tokens({4: 99}, [])
-    tracer.tokens({4: 98, 7: 1}, [4])
+def test_the_tokens_of_a_step_are_one_record() -> None:
+    tracer, sink, _ = make()
+    tracer.tokens(dict.fromkeys(range(4), 9), [])
+    tracer.tokens(dict.fromkeys(range(4), 9), [])
     tracer.drain()
-    assert sink.calls == ["FIRST 4", "TOKEN 4", "FIRST 7", "FINISH 4", "flush"]
+    assert sink.calls == ["FIRST 0", "FIRST 1", "FIRST 2", "FIRST 3", "TOKEN 0-3", "flush"]
 
 
 def test_the_loops_may_use_their_containers_again() -> None:
@@ -396,7 +401,7 @@ def test_a_run_on_the_simulated_device(mode: Mode) -> None:
     assert recorded.tokens == sum(len(request.generated) for request in requests) == 16
     for request in requests:
         mine = trace.requests.event[trace.requests.request == request.id]
-        assert list(mine) == [RequestEvent.ARRIVE, RequestEvent.FIRST, RequestEvent.FINISH]
+        assert list(mine) == [RequestEvent.ARRIVE, RequestEvent.FIRST, *(RequestEvent.TOKEN,) * 3, RequestEvent.FINISH]
 
     steps = len(trace.steps)
     assert list(trace.steps.step) == list(range(steps))

@@ -7,13 +7,22 @@ from typing import Any
 from hypothesis import strategies as st
 
 from cbprof.meta import Meta
+from cbprof.riders import PrefillRow, Riders, by_step
 from cbprof.trace import BATCH_PHASES, Kind, Lane, RequestEvent, Trace, TraceBuilder
 
-RESERVED_ARGS = ("step", "slot", "link", "tokens", "requests", "context", "phase")
+RESERVED_ARGS = ("step", "slot", "link", "tokens", "requests", "context", "phase", "decodes", "prefills")
 ABOUT_THE_READING = ("complete", "health", "otherData")
 
 names = st.sampled_from(["schedule", "prepare", "launch", "compute"]) | st.text(max_size=8)
 times = st.integers(-(1 << 61), 1 << 61) | st.integers(-5000, 5000)
+rider_sets = st.builds(
+    Riders,
+    st.lists(st.integers(0, 9) | st.integers(0, 10**12), max_size=4).map(tuple),
+    st.lists(
+        st.builds(PrefillRow, st.integers(0, 9), st.integers(-1, 1 << 40), st.integers(0, 1 << 20), st.booleans()),
+        max_size=2,
+    ).map(tuple),
+)
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=8),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
@@ -45,7 +54,9 @@ def traces(draw: st.DrawFn) -> Trace:
     for step in draw(st.sets(st.integers(0, 4))):
         tokens, requests, context = (draw(st.integers(0, 1 << 40)) for _ in range(3))
         phase = draw(st.sampled_from(BATCH_PHASES))
-        builder.batch(step, tokens=tokens, requests=requests, context=context, phase=phase)
+        riders = draw(st.none() | rider_sets)
+        requests = requests if riders is None else riders.size
+        builder.batch(step, tokens=tokens, requests=requests, context=context, phase=phase, riders=riders)
     for _ in range(draw(st.integers(0, 4))):
         builder.request(draw(st.sampled_from(RequestEvent)), draw(st.integers(0, 1 << 62)), draw(times))
     return builder.build(Meta.parse(draw(metas)))
@@ -68,6 +79,7 @@ def contents(trace: Trace) -> dict[str, Any]:
     ]
     facts["requests"] = [column.tolist() for column in (requests.time_ns, requests.request, requests.event)]
     facts["meta"] = {key: value for key, value in trace.meta.to_json().items() if key not in ABOUT_THE_READING}
+    facts["riders"] = by_step(trace.riders)
     return facts | {"lanes": trace.lanes, "extra": dict(trace.extra)}
 
 

@@ -24,6 +24,11 @@ class Row(NamedTuple):
     carry: int
     seat: int
 
+    @property
+    def is_decode(self) -> bool:
+        """Whether it works on a token that was generated, rather than on a prompt, or on one computed again."""
+        return self.tokens == 1 and self.start >= self.request.prompt_length
+
 
 @dataclass(frozen=True)
 class Batch:
@@ -47,6 +52,5 @@ class Batch:
 
     @cached_property
     def phase(self) -> Literal["prefill", "decode", "mixed"]:
-        """Decode rows work on a token that was generated; prefill rows on a prompt, or on one computed again."""
-        decodes = sum(row.tokens == 1 and row.start >= row.request.prompt_length for row in self.rows)
+        decodes = sum(row.is_decode for row in self.rows)
         return "decode" if decodes == len(self.rows) else "mixed" if decodes else "prefill"

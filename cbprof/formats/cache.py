@@ -32,6 +32,7 @@ from cbprof import __version__
 from cbprof.errors import CbprofError
 from cbprof.files import whole_file
 from cbprof.meta import Meta
+from cbprof.riders import RiderTable
 from cbprof.trace import Lane, RequestTable, StepTable, Trace
 
 WORTH_FROM = 20 << 20
@@ -141,7 +142,12 @@ def _readers() -> str:
     """A fingerprint of the code that reads traces: a cache that other code wrote is not used."""
     package = Path(__file__).parents[1]
     crc = 0
-    for source in (package / "meta.py", package / "trace.py", *sorted(package.glob("formats/**/*.py"))):
+    for source in (
+        package / "meta.py",
+        package / "riders.py",
+        package / "trace.py",
+        *sorted(package.glob("formats/**/*.py")),
+    ):
         crc = zlib.crc32(source.read_bytes(), crc)
     return f"{__version__} {crc:08x}"
 
@@ -196,7 +202,12 @@ def _save(cache_file: Path, trace: Trace, content: Mapping[str, Any]) -> None:
 
 
 def _columns(trace: Trace) -> Iterator[tuple[str, npt.NDArray[Any]]]:
-    for prefix, table in (("", trace), ("steps.", trace.steps), ("requests.", trace.requests)):
+    for prefix, table in (
+        ("", trace),
+        ("steps.", trace.steps),
+        ("requests.", trace.requests),
+        ("riders.", trace.riders),
+    ):
         for field in fields(table):
             if isinstance(column := getattr(table, field.name), np.ndarray):
                 yield prefix + field.name, column
@@ -219,4 +230,5 @@ def _unpack(header: Mapping[str, Any], body: npt.NDArray[np.uint8]) -> Trace:
         steps=StepTable(**table("steps.")),
         requests=RequestTable(**table("requests.")),
         meta=Meta.parse(header["meta"]),
+        riders=RiderTable(**table("riders.")),
     )

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from cbprof.errors import DataError
 from cbprof.files import with_infix
 from cbprof.meta import Meta
+from cbprof.riders import by_step
 from cbprof.trace import BATCH_PHASES, NONE, Kind, RequestEvent, Trace, TraceBuilder
 
 PROCESS = "process"
@@ -118,10 +119,12 @@ def _add(builder: TraceBuilder, trace: Trace, lanes: list[int], later_ns: int, l
             link=link if link == NONE else link + links,
             extra=trace.extra.get(row),
         )
-    steps, events = trace.steps, trace.requests
+    steps, events, riders = trace.steps, trace.requests, by_step(trace.riders)
     batches = zip(*(c.tolist() for c in (steps.step, steps.tokens, steps.requests, steps.context)), strict=True)
     for (step, tokens, size, context), phase in zip(batches, steps.phase.tolist(), strict=True):
-        builder.batch(step, tokens=tokens, requests=size, context=context, phase=BATCH_PHASES[phase])
+        mine = riders.get(step)
+        told = None if mine is None else mine.renumbered(requests)
+        builder.batch(step, tokens=tokens, requests=size, context=context, phase=BATCH_PHASES[phase], riders=told)
     moments = zip(*(c.tolist() for c in (events.time_ns, events.request, events.event)), strict=True)
     for time_ns, request, event in moments:
         builder.request(RequestEvent(event), request if request == NONE else request + requests, time_ns + later_ns)

@@ -30,7 +30,6 @@ def attach(
     meta: Mapping[str, Any] | None = None,
     nvtx: bool = False,
     record_function: bool = False,
-    every_token: bool = False,
     step_begins: Callable[[int], None] | None = None,
 ) -> Attachment: ...
 
@@ -44,7 +43,6 @@ def attach(
     meta: Mapping[str, Any] | None = None,
     nvtx: bool = False,
     record_function: bool = False,
-    every_token: bool = False,
     step_begins: Callable[[int], None] | None = None,
 ) -> Attachment | VllmAttachment: ...
 
@@ -57,7 +55,6 @@ def attach(
     meta: Mapping[str, Any] | None = None,
     nvtx: bool = False,
     record_function: bool = False,
-    every_token: bool = False,
     step_begins: Callable[[int], None] | None = None,
 ) -> Attachment | VllmAttachment:
     """Record ``engine`` while a block runs, or each call of a function, into ``path``.
@@ -85,7 +82,7 @@ def attach(
         )
 
     if engine == "vllm":
-        if device != "auto" or meta or nvtx or record_function or every_token or step_begins:
+        if device != "auto" or meta or nvtx or record_function or step_begins:
             raise UsageError("cbprof.attach('vllm') takes a path, and no other option: it records several processes")
         if not isinstance(path, str | Path):
             raise UsageError("cbprof.attach('vllm') writes a file, from several processes: give its name as path")
@@ -98,7 +95,6 @@ def attach(
             meta=meta,
             nvtx=nvtx,
             record_function=record_function,
-            every_token=every_token,
         )
 
     return Attachment(new_tracer, step_begins)

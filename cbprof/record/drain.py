@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from cbprof.meta import Edge
 from cbprof.record.clocks.base import BlockingClock, ClockErrors, DeviceClock, Handle, Times
 from cbprof.record.live import Activity, LiveActivity
+from cbprof.riders import Riders
 from cbprof.trace import NONE, BatchPhase, Kind, Lane, RequestEvent, SpanSink
 
 if TYPE_CHECKING:
@@ -121,14 +122,13 @@ class Drain:
     ``failure``, and leaves the run alone.
     """
 
-    def __init__(self, sink: SpanSink, *, origin_ns: int, every_token: bool) -> None:
+    def __init__(self, sink: SpanSink, *, origin_ns: int) -> None:
         self.queue: deque[tuple[Any, ...]] = deque()
         self.edges = EdgeCounter()
         self.spans = 0
         self.failure: Exception | None = None
         self._sink = sink
         self._flush: Callable[[], object] = getattr(sink, "flush", lambda: None)  # a TraceBuilder has none
-        self._every_token = every_token
         self._origin_ns = origin_ns
         self._latest_ns = 0  # the end of the last host span
         self._devices: list[TimedDevice] = []
@@ -255,16 +255,21 @@ class Drain:
         self.spans += 1
         self._breathe()
 
-    def batch(self, step: int, tokens: int, requests: int, context: int, phase: BatchPhase) -> None:
-        self._sink.batch(step, tokens=tokens, requests=requests, context=context, phase=phase)
+    def batch(
+        self, step: int, tokens: int, requests: int, context: int, phase: BatchPhase, riders: Riders | None = None
+    ) -> None:
+        self._sink.batch(step, tokens=tokens, requests=requests, context=context, phase=phase, riders=riders)
 
     def tokens(self, time_ns: int, produced: tuple[int, ...], finished: tuple[int, ...]) -> None:
-        for request in produced:
-            if request not in self._started:
-                self.request(RequestEvent.FIRST, request, time_ns)
-            elif self._every_token:
-                self.request(RequestEvent.TOKEN, request, time_ns)
-        self._started.update(produced)
+        later = produced
+        if not self._started.issuperset(produced):
+            later = tuple(request for request in produced if request in self._started)
+            for request in produced:
+                if request not in self._started:
+                    self.request(RequestEvent.FIRST, request, time_ns)
+            self._started.update(produced)
+        if later:
+            self._sink.tokens(later, time_ns - self._origin_ns)
         for request in finished:
             self.request(RequestEvent.FINISH, request, time_ns)
         self._started.difference_update(finished)

@@ -29,6 +29,7 @@ from cbprof.record.devices import Devices
 from cbprof.record.drain import DeviceLane, Drain, HostSpan, LaunchSpan
 from cbprof.record.lanes import HostLanes
 from cbprof.record.live import Activity
+from cbprof.riders import Riders
 from cbprof.trace import NONE, BatchPhase, Kind, Lane, RequestEvent, SpanSink
 
 DRAIN_PERIOD_S = 0.25
@@ -62,8 +63,7 @@ class Recorder:
     ``origin_ns`` on it, or from the construction of the recorder. :meth:`start` starts the thread that drains; without
     it everything waits for :meth:`drain` or :meth:`close`. ``token_count`` is the number of tokens so far.
 
-    A request's arrival, first token and end are recorded; with ``every_token`` its other tokens too, which then make up
-    most of the file.
+    A request's arrival, each of its tokens and its end are recorded; the tokens of one step are one record.
 
     A process that is forked off records nothing: the recording goes on in the parent alone.
     """
@@ -74,7 +74,6 @@ class Recorder:
         *,
         now: Callable[[], int] = time.perf_counter_ns,
         origin_ns: int | None = None,
-        every_token: bool = False,
     ) -> None:
         self.origin_ns = now() if origin_ns is None else origin_ns
         self.token_count = 0
@@ -82,7 +81,7 @@ class Recorder:
         self.forked = False
         self.now = now
         self._sink = sink
-        self._drain = Drain(sink, origin_ns=self.origin_ns, every_token=every_token)
+        self._drain = Drain(sink, origin_ns=self.origin_ns)
         self.devices = Devices(self._drain)
         self._queue = self._drain.queue
         self._recorded: Recorded | None = None
@@ -136,9 +135,11 @@ class Recorder:
         """A request came, from what :meth:`note_later` calls."""
         self._drain.request(RequestEvent.ARRIVE, request, time_ns)
 
-    def write_batch(self, step: int, tokens: int, requests: int, context: int, phase: BatchPhase) -> None:
+    def write_batch(
+        self, step: int, tokens: int, requests: int, context: int, phase: BatchPhase, riders: Riders | None = None
+    ) -> None:
         """The facts of a batch, from what :meth:`note_later` calls."""
-        self._drain.batch(step, tokens, requests, context, phase)
+        self._drain.batch(step, tokens, requests, context, phase, riders)
 
     def write_tokens(self, time_ns: int, produced: Iterable[int], more: Iterable[int], finished: Iterable[int]) -> None:
         """These requests got a token each at ``time_ns``, then those of ``more`` one for each time that they are named;
@@ -152,9 +153,11 @@ class Recorder:
         """``launch``, taken on the calling thread or task, is complete; what it queued may not be."""
         self._note((self._drain.launch_span, launch, self.lanes.current(), goes_to))
 
-    def note_batch(self, step: int, tokens: int, requests: int, context: int, phase: BatchPhase) -> None:
+    def note_batch(
+        self, step: int, tokens: int, requests: int, context: int, phase: BatchPhase, riders: Riders | None = None
+    ) -> None:
         """The facts of a batch; inside its ``schedule`` phase, so that the sink gets them before that span."""
-        self._note((self._drain.batch, step, tokens, requests, context, phase))
+        self._note((self._drain.batch, step, tokens, requests, context, phase, riders))
 
     def note_arrival(self, request: int, time_ns: int) -> None:
         """A request came at ``time_ns`` of the host's clock."""

@@ -15,6 +15,7 @@ from cbprof.record.clocks.base import DeviceClock
 from cbprof.record.drain import DeviceLane, HostSpan, LaunchSpan
 from cbprof.record.recorder import Recorder
 from cbprof.record.spans import CAPTURE, WAIT, WORK
+from cbprof.riders import PrefillRow, Riders
 from cbprof.trace import NONE, Kind, Lane, SpanSink
 
 if TYPE_CHECKING:
@@ -41,9 +42,8 @@ class SpanTracer(Recorder):
         now: Callable[[], int] = time.perf_counter_ns,
         device: int = 0,
         origin_ns: int | None = None,
-        every_token: bool = False,
     ) -> None:
-        super().__init__(sink, now=now, origin_ns=origin_ns, every_token=every_token)
+        super().__init__(sink, now=now, origin_ns=origin_ns)
         self._clock = clock
         self._host_lane = Lane(lane)
         timed = self._drain.add_device(device, clock)
@@ -69,7 +69,7 @@ class SpanTracer(Recorder):
             yield
 
     def batch(self, batch: Batch) -> None:
-        self.note_batch(batch.step, batch.num_tokens, batch.num_requests, batch.context, batch.phase)
+        self._note((self._write_batch, batch))
 
     def tokens(self, produced: Mapping[int, int], finished: list[int]) -> None:
         self.note_tokens(produced, finished)
@@ -83,11 +83,28 @@ class SpanTracer(Recorder):
     def waited(self, event: Event, waiter: Stream | None, step: int) -> None:
         self._note((self._drain.edges.waited, event, waiter, step))
 
+    def _write_batch(self, batch: Batch) -> None:
+        """On the drain's thread: a batch and its rows do not change once it is scheduled."""
+        facts = (batch.num_tokens, batch.num_requests, batch.context, batch.phase)
+        self.write_batch(batch.step, *facts, riders_of(batch))
+
     def _write_phase(self, span: HostSpan) -> None:
         self._drain.host_span(span, self._host_lane)
 
     def _write_launch(self, span: LaunchSpan) -> None:
         self._drain.launch_span(span, self._host_lane, self._goes_to[span.stream.kind])
+
+
+def riders_of(batch: Batch) -> Riders:
+    """Who rides in a batch of our own engine."""
+    decodes: list[int] = []
+    prefills: list[PrefillRow] = []
+    for row in batch.rows:
+        if row.is_decode:
+            decodes.append(row.request.id)
+        else:
+            prefills.append(PrefillRow(row.request.id, row.start, row.tokens, row.samples))
+    return Riders(tuple(decodes), tuple(prefills))
 
 
 class _Phase(HostSpan):

@@ -41,6 +41,7 @@ from cbprof.record.devices import StreamUse
 from cbprof.record.recorder import Recorded, Recorder
 from cbprof.record.spans import OFF, WAIT, WORK, OpenSpan
 from cbprof.record.wrapping import with_context
+from cbprof.riders import Riders
 from cbprof.trace import NONE, BatchPhase, SpanSink
 
 SWITCH = "CBPROF"
@@ -93,7 +94,6 @@ class Tracer:
         meta: Mapping[str, Any] | None = None,
         nvtx: bool = False,
         record_function: bool = False,
-        every_token: bool = False,
         now: Callable[[], int] = time.perf_counter_ns,
     ) -> None:
         self.path = Path(out) if isinstance(out, str | Path) else None
@@ -104,7 +104,6 @@ class Tracer:
         self._file: TraceFile | None = None
         self._clock_of = choose_clock(device)
         self._marks = spans.marks(nvtx=nvtx, record_function=record_function)
-        self._every_token = every_token
         self.now = now
         self._recorder: Recorder | None = None
         self._took_part = False
@@ -171,11 +170,21 @@ class Tracer:
         return lambda function: with_context(function, lambda: self.cpu(name))
 
     def batch(
-        self, *, tokens: int, requests: int, context: int = 0, phase: BatchPhase = "decode", step: int | None = None
+        self,
+        *,
+        tokens: int,
+        requests: int,
+        context: int = 0,
+        phase: BatchPhase = "decode",
+        step: int | None = None,
+        riders: Riders | None = None,
     ) -> None:
-        """The facts of a batch, once it is scheduled: the tokens in it, its requests, the sum of their contexts."""
+        """The facts of a batch, once it is scheduled: the tokens in it, its requests, the sum of their contexts.
+
+        ``riders``: which requests those are. With them, ``cbprof requests`` splits the time of each.
+        """
         if (recorder := self._recorder) is not None:
-            recorder.note_batch(_STEP.get() if step is None else step, tokens, requests, context, phase)
+            recorder.note_batch(_STEP.get() if step is None else step, tokens, requests, context, phase, riders)
 
     def tokens(self, requests: Iterable[int], finished: Iterable[int] = ()) -> None:
         """Each of these requests (numbers of your choice) got a token just now; ``finished`` ended with it."""
@@ -224,7 +233,7 @@ class Tracer:
             origin_ns, self.meta["base_time_ns"] = self.now(), time.time_ns()
             sink = self._open(Placement.or_alone(os.environ))
             self._file = sink if isinstance(sink, TraceFile) else None
-            self._recorder = Recorder(sink, now=self.now, origin_ns=origin_ns, every_token=self._every_token)
+            self._recorder = Recorder(sink, now=self.now, origin_ns=origin_ns)
             self._recorder.start()
             atexit.register(self.close)
         return self

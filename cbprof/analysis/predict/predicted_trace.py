@@ -79,6 +79,7 @@ def predicted_trace(measured: Measured, schedule: Schedule, what_if: WhatIf, met
         names=tuple(names),
         lanes=source.lanes,
         steps=source.steps,
+        riders=source.riders,
         requests=_requests(measured, mapped),
         meta=meta,
     )

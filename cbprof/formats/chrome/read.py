@@ -12,6 +12,7 @@ from typing import Any
 from cbprof.errors import DataError
 from cbprof.formats.chrome.syntax import SCHEMA, ChromeDocument, with_floats
 from cbprof.meta import Meta
+from cbprof.riders import Riders, unpack, unpack_riders
 from cbprof.trace import BATCH_PHASES, CATEGORIES, NONE, Kind, Lane, RequestEvent, Trace, TraceBuilder
 
 _REQUEST_EVENTS = {event.name.lower(): event for event in RequestEvent}
@@ -114,6 +115,9 @@ def _add_event(event: Mapping[str, Any], builder: TraceBuilder, lanes: _Lanes) -
     if kind is not None:
         _add_span(event, kind, builder, lanes)
         return True
+    if phase == "i" and category == "request" and event["name"] == "tokens":
+        builder.tokens(unpack(event["args"]["requests"]), _ns(event["ts"]))
+        return True
     if phase == "i" and category == "request" and event["name"] in _REQUEST_EVENTS:
         request = event["args"]["request"]
         if _integer(request, bits=64) != request:
@@ -152,7 +156,21 @@ def _take_batch(args: dict[str, Any], step: int, builder: TraceBuilder) -> None:
     *counts, phase = (args.get(fact) for fact in _BATCH_FACTS)
     if step == NONE or phase not in BATCH_PHASES or any(_integer(count, bits=64) != count for count in counts):
         return
-    builder.batch(step, **{fact: args.pop(fact) for fact in _BATCH_FACTS})
+    riders = _take_riders(args)
+    builder.batch(step, **{fact: args.pop(fact) for fact in _BATCH_FACTS}, riders=riders)
+
+
+def _take_riders(args: dict[str, Any]) -> Riders | None:
+    """Move the requests of a batch out of the args; None, and they stay, where they are not as many as it says."""
+    if "decodes" not in args:
+        return None
+    with suppress(ValueError):
+        riders = unpack_riders(args["decodes"], args.get("prefills", ()))
+        if riders.size == args["requests"]:
+            del args["decodes"]
+            args.pop("prefills", None)
+            return riders
+    return None
 
 
 def _integer(value: object, bits: int) -> int:

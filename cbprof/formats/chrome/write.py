@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import gzip
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from itertools import groupby
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -21,6 +22,7 @@ from cbprof.errors import DataError, UsageError
 from cbprof.files import open_locked, whole_file
 from cbprof.formats.chrome.syntax import SCHEMA, to_json
 from cbprof.meta import CHROME, Meta
+from cbprof.riders import Riders, by_step, pack, pack_riders
 from cbprof.trace import BATCH_PHASES, NONE, BatchPhase, Int64, Kind, Lane, RequestEvent, Trace
 
 _LINES_A_WRITE = 4096
@@ -67,6 +69,7 @@ class TraceWriter:
         self._arrows = 0
         self._last_scheduled = NONE
         self._facts: dict[int, str] = {}  # of steps whose schedule span is still to come
+        self._packed: tuple[Sequence[int], str] = ((), "")  # the requests of the last tokens, and their text
         self._late_facts: dict[int, str] = {}  # of steps whose schedule span has been written without them
         with self._telling_disk_errors():
             self._out.write(_head(self._head, meta.other_data or {}).encode())
@@ -123,14 +126,25 @@ class TraceWriter:
                 f'"pid":{pid},"tid":{tid},"ts":{_us(time_ns)}}}'
             )
 
-    def batch(self, step: int, *, tokens: int, requests: int, context: int, phase: BatchPhase) -> None:
+    def batch(
+        self, step: int, *, tokens: int, requests: int, context: int, phase: BatchPhase, riders: Riders | None = None
+    ) -> None:
         facts = self._facts if step > self._last_scheduled else self._late_facts
-        facts[step] = f',"tokens":{tokens},"requests":{requests},"context":{context},"phase":"{phase}"'
+        packed = f",{to_json(pack_riders(riders))[1:-1]}" if riders is not None else ""
+        facts[step] = f',"tokens":{tokens},"requests":{requests},"context":{context},"phase":"{phase}"{packed}'
 
     def request(self, event: RequestEvent, request: int, time_ns: int) -> None:
         self._lines.append(
             f',\n{{"ph":"i","name":"{event.name.lower()}","cat":"request","s":"p","pid":0,"tid":0,'
             f'"ts":{_us(time_ns)},"args":{{"request":{request}}}}}'
+        )
+
+    def tokens(self, requests: Sequence[int], time_ns: int) -> None:
+        if requests != self._packed[0]:  # in decode, those of one step are those of the next
+            self._packed = (requests, pack(requests))
+        self._lines.append(
+            f',\n{{"ph":"i","name":"tokens","cat":"request","s":"p","pid":0,"tid":0,'
+            f'"ts":{_us(time_ns)},"args":{{"requests":"{self._packed[1]}"}}}}'
         )
 
     def flush(self) -> None:
@@ -234,16 +248,23 @@ def _write_trace(trace: Trace, writer: TraceWriter) -> None:
     lanes = [writer.lane(lane) for lane in trace.lanes]
     steps = trace.steps
     batches = _rows(steps.step, steps.tokens, steps.requests, steps.context, steps.phase)
+    riders = by_step(trace.riders)
     for step, tokens, n_requests, context, phase in batches:
-        writer.batch(step, tokens=tokens, requests=n_requests, context=context, phase=BATCH_PHASES[phase])
+        facts = {"tokens": tokens, "requests": n_requests, "context": context}
+        writer.batch(step, **facts, phase=BATCH_PHASES[phase], riders=riders.get(step))
     what = (trace.lane_id, trace.kind, trace.name_id)
     spans = _rows(*what, trace.start_ns, trace.dur_ns, trace.step, trace.slot, trace.link)
     for index, (lane, kind, name, start_ns, dur_ns, step, slot, link) in enumerate(spans):
-        facts = {"step": step, "slot": slot, "link": link}
-        writer.span(lanes[lane], Kind(kind), trace.names[name], start_ns, dur_ns, **facts, extra=trace.extra.get(index))
+        place = {"step": step, "slot": slot, "link": link}
+        writer.span(lanes[lane], Kind(kind), trace.names[name], start_ns, dur_ns, **place, extra=trace.extra.get(index))
     requests = trace.requests
-    for time_ns, request, event in _rows(requests.time_ns, requests.request, requests.event):
-        writer.request(RequestEvent(event), request, time_ns)
+    moments = _rows(requests.time_ns, requests.request, requests.event)
+    for (time_ns, is_token), same in groupby(moments, lambda row: (row[0], row[2] == RequestEvent.TOKEN)):
+        if is_token and (together := tuple(request for _, request, _ in same)) and min(together) >= 0:
+            writer.tokens(together, time_ns)
+        else:
+            for _, request, event in same:
+                writer.request(RequestEvent(event), request, time_ns)
 
 
 def _write_arrows(trace: Trace, writer: TraceWriter, launch_of: Int64) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from cbprof.formats.processes import PROCESS, numbered, part_of
 from cbprof.meta import NOTHING_SAID, Meta
 from cbprof.record.program.settings import Settings
 from cbprof.record.program.status import claim
+from cbprof.riders import Riders
 from cbprof.trace import NONE, BatchPhase, Kind, Lane, RequestEvent
 
 
@@ -82,11 +83,16 @@ class LazyFile:
     ) -> None:
         self._file().span(lane_id, kind, name, start_ns, dur_ns, step=step, slot=slot, link=link, extra=extra)
 
-    def batch(self, step: int, *, tokens: int, requests: int, context: int, phase: BatchPhase) -> None:
-        self._file().batch(step, tokens=tokens, requests=requests, context=context, phase=phase)
+    def batch(
+        self, step: int, *, tokens: int, requests: int, context: int, phase: BatchPhase, riders: Riders | None = None
+    ) -> None:
+        self._file().batch(step, tokens=tokens, requests=requests, context=context, phase=phase, riders=riders)
 
     def request(self, event: RequestEvent, request: int, time_ns: int) -> None:
         self._file().request(event, request, time_ns)
+
+    def tokens(self, requests: Sequence[int], time_ns: int) -> None:
+        self._file().tokens(requests, time_ns)
 
     def flush(self) -> None:
         if self._writer is not None:
