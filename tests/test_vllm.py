@@ -82,7 +82,12 @@ def test_every_phase_is_recorded_on_its_batch(runner: int, ahead: bool) -> None:
     assert list(steps.context) == [6, 9, 12, 15, 18, 3, 5, 7, 9, 11]
     assert list(steps.phase) == [0, 1, 1, 1, 1] * 2
     counts = Counter(int(event) for event in trace.requests.event)
-    assert counts == {RequestEvent.ARRIVE: 5, RequestEvent.FIRST: 5, RequestEvent.FINISH: 5}
+    assert counts == {
+        RequestEvent.ARRIVE: 5,
+        RequestEvent.FIRST: 5,
+        RequestEvent.TOKEN: 20,
+        RequestEvent.FINISH: 5,
+    }
     at = starts(trace)
     for step in range(4):  # async means that batch N + 1 is launched before the results of N are waited for
         assert (at["compute", step + 1] < at["wait", step]) == ahead
