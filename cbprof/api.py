@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cbprof.errors import UsageError
+from cbprof.errors import DataError, UsageError
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from cbprof.analysis.gate.check import Limits
     from cbprof.analysis.summary import Summary
     from cbprof.render.views.examined import ComparisonView, HazardsView, HealthView, LimitsView, RanksView
+    from cbprof.render.views.requests import RequestsView
     from cbprof.render.views.run import GapsView, PredictionView, StepsView, SummaryView, TimelineView
     from cbprof.trace import Trace
 
@@ -179,6 +180,25 @@ class Recording:
         found = compare(self.trace, other.trace, steps=steps, seed=seed)
         limits = tuple(condition.judge(found) for condition in conditions)
         return ComparisonView((self.name, other.name), found, limits, all_rows)
+
+    def requests(self, *, request: int | None = None, all_rows: bool = False) -> RequestsView:
+        """The requests, slowest first, and where the time of each went.
+
+        ``request``: only this one, token by token. ``all_rows``: the table has all. Raises DataError where the trace
+        has no request, UsageError where it has not that one.
+        """
+        from cbprof.analysis.requests.lives import lives
+        from cbprof.render.views.requests import RequestsView
+
+        found = lives(self.trace)
+        if not found:
+            told = "says of no request when it was served on a device"
+            raise DataError(f"{self.name}: {told}; record a run with `cbprof run -o trace.json`")
+        chosen = tuple(life for life in found if request in (None, life.request))
+        if not chosen:
+            numbers = sorted(life.request for life in found)
+            raise UsageError(f"{self.name}: has no request {request}; they go from {numbers[0]} to {numbers[-1]}")
+        return RequestsView(self.name, chosen, request, self.files, all_rows)
 
     def hazards(self) -> HazardsView:
         """Whether the orderings that batching one ahead rests on were kept."""

@@ -40,6 +40,7 @@ def serve(
     eagerness: float = 0.5,
     broken: tuple[str, ...] = (),
     hooks: Hooks | None = None,
+    clock: StepClock | None = None,
     shared_slot: bool = False,
 ) -> Run:
     """Serve ``requests`` on a simulated device whose order is drawn from ``seed``.
@@ -56,7 +57,7 @@ def serve(
         eagerness=eagerness,
         broken=broken,
     )
-    run = prepare_run(config, device, requests, mode, hooks=hooks, clock=StepClock())
+    run = prepare_run(config, device, requests, mode, hooks=hooks, clock=clock or StepClock())
     if shared_slot:
         run.slots = [run.slots[0]] * len(run.slots)
     (run_sync if mode == "sync" else run_async)(run)

@@ -14,7 +14,21 @@ from typing import Annotated
 import typer
 
 from cbprof import __version__
-from cbprof.cli import check, compare, convert, doctor, fleet, hazards, lab, plot, predict, record, report, run
+from cbprof.cli import (
+    check,
+    compare,
+    convert,
+    doctor,
+    fleet,
+    hazards,
+    lab,
+    plot,
+    predict,
+    record,
+    report,
+    requests,
+    run,
+)
 from cbprof.errors import CbprofError
 
 app = typer.Typer(
@@ -50,6 +64,7 @@ app.command(context_settings={"allow_interspersed_args": False})(record.record)
 app.command()(report.report)
 app.command()(plot.plot)
 app.command()(compare.compare)
+app.command()(requests.requests)
 app.command()(predict.predict)
 app.command()(hazards.hazards)
 app.command()(check.check)

@@ -1,0 +1,1 @@
+"""Where did the time of each request go?"""
