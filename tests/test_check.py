@@ -15,8 +15,9 @@ from cbprof.cli.check import find_limits
 from cbprof.cli.main import app
 from cbprof.errors import UsageError
 from cbprof.formats import save
+from cbprof.meta import Meta
 from cbprof.render.tables.ci import github_annotation, junit_xml, write_junit
-from cbprof.trace import Kind, Lane, Trace
+from cbprof.trace import Kind, Lane, RequestEvent, Trace, TraceBuilder
 
 MS = 10**6
 
@@ -46,6 +47,18 @@ def test_limits_that_hold_to_the_digit() -> None:
         "max-step-p99": True,
         "min-tokens-per-s": True,
     }
+
+
+def test_the_time_between_tokens_is_held_against_its_limit() -> None:
+    builder = TraceBuilder()
+    builder.span(builder.lane(COMPUTE), Kind.GPU_COMPUTE, "compute", 0, 90 * MS, step=0)
+    builder.request(RequestEvent.FIRST, 0, 10 * MS)
+    for time_ns in (20 * MS, 50 * MS):
+        builder.tokens((0,), time_ns)
+    found = builder.build(Meta.parse({"evidence": "emulated", "complete": True}))
+    assert outcome(found, max_itl_p99="30ms")["max-itl-p99"]
+    assert not outcome(found, max_itl_p99="29.9ms")["max-itl-p99"]
+    assert not outcome(trace(), max_itl_p99="9s")["max-itl-p99"], "no token was recorded"
 
 
 def test_limits_that_are_broken() -> None:

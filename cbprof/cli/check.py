@@ -37,6 +37,9 @@ def check(
     max_ttft_p99: Annotated[
         str | None, typer.Option(help="99th percentile of the time to the first token, such as 500ms.")
     ] = None,
+    max_itl_p99: Annotated[
+        str | None, typer.Option(help="99th percentile of the time between two tokens of a request, such as 30ms.")
+    ] = None,
     min_tokens_per_s: Annotated[str | None, typer.Option(help="Lowest rate of generated tokens.")] = None,
     no_hazards: Annotated[
         bool | None, typer.Option("--no-hazards/--hazards", help="Fail where a race between batches is found.")
@@ -69,6 +72,7 @@ def check(
         "max-gap": max_gap,
         "max-step-p99": max_step_p99,
         "max-ttft-p99": max_ttft_p99,
+        "max-itl-p99": max_itl_p99,
         "min-tokens-per-s": min_tokens_per_s,
     }
     given = Limits.parse({name: text for name, text in texts.items() if text is not None}, "option")

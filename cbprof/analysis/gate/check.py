@@ -44,6 +44,10 @@ def _ttft_p99_ns(summary: Summary) -> float | None:
     return summary.latency.ttft_p99_ns if summary.latency else None
 
 
+def _itl_p99_ns(summary: Summary) -> float | None:
+    return summary.latency.itl_p99_ns if summary.latency else None
+
+
 def _milliseconds(value: float) -> str:
     return f"{value / 1e6:,.3f} ms"
 
@@ -60,6 +64,9 @@ LIMITS: Mapping[str, _Limit] = MappingProxyType(
         ),
         "max-ttft-p99": _Limit(
             "the 99th percentile of the time to the first token", _ttft_p99_ns, parse_duration, _milliseconds
+        ),
+        "max-itl-p99": _Limit(
+            "the 99th percentile of the time between tokens", _itl_p99_ns, parse_duration, _milliseconds
         ),
         "min-tokens-per-s": _Limit(
             "the rate in tokens/s", lambda summary: summary.tokens_per_s, parse_number, "{:,.1f}".format, at_least=True
