@@ -19,6 +19,7 @@ from trace_samples import contents, small_trace, traces
 from cbprof.errors import DataError
 from cbprof.formats import load, save
 from cbprof.formats.bytes import content
+from cbprof.formats.bytes.stream import GZIP_MAGIC
 from cbprof.trace import Lane, Trace
 
 DATA = Path(__file__).parent / "data"
@@ -102,7 +103,7 @@ def test_any_file_cut_anywhere(
 def check_one_cut(path: Path, trace: Trace, data: bytes, size: int) -> None:
     cut = data[:size]
     path.write_bytes(cut)
-    if data.startswith(content.GZIP_MAGIC):
+    if data.startswith(GZIP_MAGIC):
         inflated = zlib.decompressobj(wbits=31).decompress(cut) if size > 1 else b""
         check_cut(path, trace, inflated, complete=size == len(data))
     else:
@@ -204,7 +205,7 @@ def test_no_file_is_one_line(tmp_path: Path) -> None:
 @settings(deadline=None, max_examples=60)
 def test_junk_never_crashes(tmp_path_factory: pytest.TempPathFactory, junk: bytes) -> None:
     path = tmp_path_factory.getbasetemp() / "junk"
-    for data in (junk, b'{"cbprof":{},"traceEvents":[{"ph":"X","cat":"cpu.work",' + junk, content.GZIP_MAGIC + junk):
+    for data in (junk, b'{"cbprof":{},"traceEvents":[{"ph":"X","cat":"cpu.work",' + junk, GZIP_MAGIC + junk):
         path.write_bytes(data)
         assert "\n" not in complaint(path)
 

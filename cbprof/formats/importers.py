@@ -13,12 +13,10 @@ from functools import partial
 from pathlib import Path
 
 from cbprof.errors import DataError
-from cbprof.formats.bytes.content import read_content
 from cbprof.formats.bytes.foreign import SQLITE_MAGIC, refuse_foreign
 from cbprof.formats.bytes.stream import ByteStream, Progress
 from cbprof.formats.cache import through_cache
 from cbprof.formats.chrome import read as chrome_read
-from cbprof.formats.chrome import syntax as chrome_syntax
 from cbprof.formats.nsys import read as nsys
 from cbprof.formats.nsys.report import export_of
 from cbprof.formats.processes import merged, recording_in
@@ -67,10 +65,7 @@ def _load_kineto(path: Path, options: ReadOptions) -> Trace:
 
 
 def _load_native(path: Path, _: ReadOptions) -> Trace:
-    try:
-        return chrome_read.to_trace(chrome_syntax.parse(read_content(path), path), path)
-    except RecursionError:
-        raise DataError(f"{path}: not a trace: its JSON is nested too deeply") from None
+    return chrome_read.load(path)
 
 
 def _load_nsys(path: Path, _: ReadOptions) -> Trace:

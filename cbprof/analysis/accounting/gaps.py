@@ -169,7 +169,7 @@ def _launched_before(trace: Trace, host: HostTimeline, time: Int64, span: Int64)
     without a record only because the recording of the host had not begun.
     """
     size = len(trace.lanes)
-    driving = host.launch_counts.sum(axis=1)[host.lane] > 0
+    driving = np.isin(host.lane, host.launch_pairs[:, 0])
     if not driving.any():
         return np.zeros(len(span), dtype=bool)
     recorded_from = int(host.start[driving].min())

@@ -31,12 +31,11 @@ class HostTimeline:
     trace of a profiler they do count, since there an annotation is often all that is known of what the host did.
 
     ``span``: index of the innermost span. ``lane``, ``kind``: of that span. ``launch_of``: for each span of the trace
-    (its whole length), the host span that launched it on its device, or -1. ``launch_counts``: [lanes, lanes], how many
-    spans of the second lane the first one launched. ``parent``: for each span of the host, the one directly around it,
-    or -1. ``label_of``: for each name of the trace an index of ``labels``, where names of one thing are one.
-    ``known``: of
-    launches (see :mod:`cbprof.analysis.accounting.launched`); what other devices than its own ran counts as launched by
-    nobody.
+    (its whole length), the host span that launched it on its device, or -1. ``launch_pairs``: [pairs, 3], a host lane,
+    a lane that it launched spans of, and how many. ``parent``: for each span of the host, the one directly around it,
+    or -1. ``label_of``: for each name of the trace an index of ``labels``, where names of one thing are one. ``known``:
+    of launches (see :mod:`cbprof.analysis.accounting.launched`); what other devices than its own ran counts as
+    launched by nobody.
     """
 
     start: Int64
@@ -45,7 +44,7 @@ class HostTimeline:
     lane: Int32
     kind: Int8
     launch_of: Int64
-    launch_counts: Int64
+    launch_pairs: Int64
     parent: Int32
     label_of: Int32
     labels: tuple[str, ...]
@@ -86,10 +85,14 @@ class HostTimeline:
 
     def within(self, zone: Intervals) -> HostTimeline:
         """The parts of the segments that lie in a set of time."""
+        if not len(self):
+            return self
         edges = [0, *(np.flatnonzero(np.diff(self.lane)) + 1).tolist(), len(self)]
         parts = []
         for first, last in pairwise(edges):  # one lane after the other
-            met = overlaps(self.start[first:last], self.end[first:last], zone.start, zone.end)
+            start, end = self.start[first:last], self.end[first:last]
+            near = slice(*np.searchsorted(zone.end, start[:1], "right"), *np.searchsorted(zone.start, end[-1:]))
+            met = overlaps(start, end, zone.start[near], zone.end[near])
             parts.append((met.start, met.end, met.a + first))
         start, end, rows = map(_joined, zip(*parts, strict=True))
         return self._segments(start, end, rows)
@@ -114,8 +117,10 @@ def host_timeline(trace: Trace) -> HostTimeline:
     lane_of = trace.lane_id[host]
     parts = []
     around = np.full(len(trace), NONE, dtype=np.int32)
-    for lane in distinct(lane_of):
-        spans = host[lane_of == lane]
+    by_lane = host[np.argsort(lane_of, kind="stable")]
+    edges = np.flatnonzero(np.diff(trace.lane_id[by_lane])) + 1
+    for of_lane in np.split(by_lane, edges) if len(host) else []:
+        spans = of_lane
         start = trace.start_ns[spans]
         end = start + trace.dur_ns[spans]
         if (start[1:] < end[:-1]).any():  # some nest
@@ -137,7 +142,7 @@ def host_timeline(trace: Trace) -> HostTimeline:
         lane=trace.lane_id[span],
         kind=trace.kind[span],
         launch_of=launch_of,
-        launch_counts=_launch_counts(trace, launch_of),
+        launch_pairs=_launch_pairs(trace, launch_of),
         parent=around,
         label_of=np.array(label_of, dtype=np.int32),
         labels=labels,
@@ -252,11 +257,11 @@ def launches(trace: Trace) -> Int64:
     return found
 
 
-def _launch_counts(trace: Trace, launch_of: Int64) -> Int64:
-    size = len(trace.lanes)
+def _launch_pairs(trace: Trace, launch_of: Int64) -> Int64:
+    size = np.int64(len(trace.lanes))
     rows = np.flatnonzero(launch_of != NONE)
-    pairs = trace.lane_id[launch_of[rows]].astype(np.int64) * size + trace.lane_id[rows]
-    return np.bincount(pairs, minlength=size * size).reshape(size, size)
+    pairs, counts = np.unique(trace.lane_id[launch_of[rows]] * size + trace.lane_id[rows], return_counts=True)
+    return np.stack((pairs // max(size, 1), pairs % max(size, 1), counts), axis=1)
 
 
 def _launched_names(trace: Trace) -> Int64:
@@ -283,8 +288,9 @@ def distinct(ids: Int32) -> Int32:
 
 def main_lane(trace: Trace, host: HostTimeline, device: int) -> int:
     """The host lane that launches most on a device; where no launch is known, the one with most host time; or -1."""
-    launches = host.launch_counts[:, _lanes_of(trace, device)].sum(axis=1)
-    weight = launches if launches.any() else sum_by(host.lane, host.length_ns, len(trace.lanes))
+    launching, _, counts = _pairs_of(trace, host, device).T
+    weight = sum_by(launching, counts, len(trace.lanes))
+    weight = weight if weight.any() else sum_by(host.lane, host.length_ns, len(trace.lanes))
     return int(weight.argmax()) if weight.any() else NONE
 
 
@@ -293,15 +299,18 @@ def driving_lanes(trace: Trace, host: HostTimeline, device: int | None) -> Int32
 
     All host lanes where no launch is known; none in the trace of a profiler, which has launches, but not understood.
     """
-    launches = host.launch_counts[:, _lanes_of(trace, device)].any(axis=1)
+    launching = np.unique(_pairs_of(trace, host, device)[:, 0]).astype(np.int32)
     if trace.is_profile and any(lane.on_device for lane in trace.lanes):
-        return np.flatnonzero(launches).astype(np.int32)
-    return np.flatnonzero(launches).astype(np.int32) if launches.any() else host.lanes
+        return launching
+    return launching if len(launching) else host.lanes
 
 
-def driven_lanes(host: HostTimeline, lane: int) -> Int64:
-    """The lanes of devices that a host lane launches work on."""
-    return np.flatnonzero(host.launch_counts[lane])
+def _pairs_of(trace: Trace, host: HostTimeline, device: int | None) -> Int64:
+    """Those of ``launch_pairs`` whose second lane is of a device (of any, if None)."""
+    is_of_device = np.zeros(len(trace.lanes), dtype=bool)
+    is_of_device[_lanes_of(trace, device)] = True
+    pairs: Int64 = host.launch_pairs[is_of_device[host.launch_pairs[:, 1]]]
+    return pairs
 
 
 def _lanes_of(trace: Trace, device: int | None) -> list[int]:

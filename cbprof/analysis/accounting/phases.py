@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cbprof.analysis.accounting.host import HostTimeline, counted_on_host, driven_lanes, driving_lanes
+from cbprof.analysis.accounting.host import HostTimeline, counted_on_host, driving_lanes
 from cbprof.analysis.accounting.intervals import Intervals, union_of
 from cbprof.analysis.accounting.states import ACTIVITY_KINDS, Activity
 from cbprof.analysis.accounting.window import Window
@@ -64,12 +64,10 @@ def phase_times(
     # Exclusive time: of each span, and of each phase what of it no GPU covered.
     total = np.zeros(len(trace), dtype=np.int64)
     exposed = np.zeros(2 * len(host.labels), dtype=np.int64)
-    for lane in lanes.tolist():
-        segments = host.select(host.lane == lane)
-        start, end = _clipped(segments.start, window), _clipped(segments.end, window)
-        length = end - start
-        np.add.at(total, segments.span, length)
-        idle = _driven(trace, host, lane, activity).complement(window.start_ns, window.end_ns)
+    for devices, alike in _by_devices(trace, host, lanes).items():
+        segments = host.of_lanes(np.array(alike, dtype=np.int32))
+        np.add.at(total, segments.span, _clipped(segments.end, window) - _clipped(segments.start, window))
+        idle = _active(trace, devices, activity).complement(window.start_ns, window.end_ns)
         parts = segments.within(idle)
         np.add.at(exposed, label_id[parts.span] * 2 + (parts.kind == Kind.CPU_WAIT), parts.length_ns)
 
@@ -92,8 +90,6 @@ def phase_times(
 
 
 def _clipped(time: Int64, window: Window) -> Int64:
-    if not len(time) or (window.start_ns <= time[0] and time[-1] <= window.end_ns):
-        return time
     return np.clip(time, window.start_ns, window.end_ns)
 
 
@@ -136,11 +132,21 @@ def _spans_within(trace: Trace, window: Window, lanes: Int32) -> Int64:
     return within
 
 
-def _driven(trace: Trace, host: HostTimeline, lane: int, activity: Activity) -> Intervals:
-    """When any device was active that this lane launches work on (any device at all, where no launch is known)."""
+def _by_devices(trace: Trace, host: HostTimeline, lanes: Int32) -> dict[frozenset[int], list[int]]:
+    """The lanes, by the devices that they launch work on."""
+    of_lane: dict[int, set[int]] = {lane: set() for lane in lanes.tolist()}
+    for lane, driven in host.launch_pairs[:, :2].tolist():
+        of_lane.setdefault(lane, set()).add(trace.lanes[driven].device)
+    found: dict[frozenset[int], list[int]] = {}
+    for lane in lanes.tolist():
+        found.setdefault(frozenset(of_lane[lane]), []).append(lane)
+    return found
+
+
+def _active(trace: Trace, devices: frozenset[int], activity: Activity) -> Intervals:
+    """When any of these devices was active (any device at all, where no launch is known)."""
     active = trace.mask(kinds=ACTIVITY_KINDS[activity])
-    driven = {trace.lanes[each].device for each in driven_lanes(host, lane)}
-    if driven and driven != set(trace.devices):
-        active &= one_of(trace.lane_id, [index for index, each in enumerate(trace.lanes) if each.device in driven])
+    if devices and devices != set(trace.devices):
+        active &= one_of(trace.lane_id, [index for index, each in enumerate(trace.lanes) if each.device in devices])
     rows = np.flatnonzero(active)
     return union_of(trace, rows)

@@ -7,7 +7,7 @@ import shlex
 from pathlib import Path
 
 from cbprof.errors import DataError
-from cbprof.formats.bytes.content import GZIP_MAGIC
+from cbprof.formats.bytes.stream import GZIP_MAGIC
 
 SQLITE_MAGIC = b"SQLite format 3\0"
 

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import IO
 
 from cbprof.errors import DataError
-from cbprof.formats.bytes.content import GZIP_MAGIC
+
+GZIP_MAGIC = b"\x1f\x8b"
 
 PIECE = 512 << 10
 """Bytes of a piece, inflated or not. Its decoded events take as much again, and both should fit in a core's cache:
@@ -20,7 +21,7 @@ pieces of 4 MB take twice the time while another core is busy with memory."""
 
 # Deflate shrinks a run of one byte about 1030-fold, and real traces 10- to 60-fold. Beyond this ratio it is no trace.
 _MAX_RATIO = 300
-_RATIO_COUNTS_FROM = 1 << 28
+_RATIO_COUNTS_FROM = 1 << 24
 
 Progress = Callable[[int, int], None]
 """Is told how many bytes of a file are read, and how many it has."""

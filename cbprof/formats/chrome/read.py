@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from cbprof.errors import DataError
-from cbprof.formats.chrome.syntax import SCHEMA, ChromeDocument, with_floats
+from cbprof.formats.bytes.stream import ByteStream
+from cbprof.formats.chrome.document import Document
+from cbprof.formats.chrome.syntax import SCHEMA, with_floats
 from cbprof.meta import Meta
 from cbprof.riders import Riders, unpack, unpack_riders
 from cbprof.trace import BATCH_PHASES, CATEGORIES, NONE, Kind, Lane, RequestEvent, Trace, TraceBuilder
@@ -24,9 +28,14 @@ _MALFORMED = (KeyError, TypeError, ValueError)
 # Times and durations beyond 146 years are not believed, so that an end never overflows int64.
 _MAX_NS = 1 << 62
 
+_MOST_PIDS = 1 << 31  # a device is a pid less one, in 32 bits
 
-def to_trace(document: ChromeDocument, path: Path) -> Trace:
-    """The trace that a native document holds; ``path`` is for messages only.
+MOST_UNKNOWN = 8_000_000
+"""Values that are kept of unknown args: about 1 GB. Real traces have a few a span, if any."""
+
+
+def load(path: Path) -> Trace:
+    """The trace that a file of our own holds.
 
     ``meta`` is the head with the final facts over it, and
 
@@ -36,68 +45,124 @@ def to_trace(document: ChromeDocument, path: Path) -> Trace:
       that could not be: a field is missing, not of its type, or out of range. What the importer of a converted trace
       had counted is kept.
 
-    Unknown phases, categories and keys are ignored; unknown args of a span are kept in ``extra``.
-    Raises :class:`DataError` on a newer schema, and where the file was cut before its first event.
+    Unknown phases, categories and keys are ignored; unknown args of a span are kept in ``extra``, up to
+    ``MOST_UNKNOWN`` of them. Raises :class:`DataError` on a newer schema, and where the file is no trace, is cut before
+    its first event, or is nested too deeply.
     """
-    meta = _meta(document, path)
-    builder = TraceBuilder()
-    lanes = _Lanes(builder, rank=NONE if meta.rank is None else meta.rank)
-    for event in document.events:
+    try:
+        with ByteStream(path) as stream:
+            return _trace(Document(stream))
+    except RecursionError:
+        raise DataError(f"{path}: not a trace: its JSON is nested too deeply") from None
+
+
+def _trace(document: Document) -> Trace:
+    builder, lanes = TraceBuilder(), _Lanes()
+    unknown = _Unknown()
+    n_recovered = n_dropped = 0
+    for event in document.events():
         if isinstance(event, dict) and event.get("ph") == "M":
             with suppress(*_MALFORMED):
                 _add_metadata(event, builder, lanes)
-    n_recovered = n_dropped = 0
-    for event in document.events:
+            continue
         try:
-            n_recovered += _add_event(event, builder, lanes)
+            n_recovered += _add_event(event, builder, lanes, unknown)
         except _MALFORMED:
             n_dropped += 1
+    path = document.path
+    meta = _meta(document)
     if not document.whole and not n_recovered:
         raise DataError(f"{path}: cut off or damaged before its first span; record the trace again")
-    health = {"n_events_recovered": n_recovered, "n_dropped": n_dropped}
     imported = meta.health  # of a trace that was converted from another format
     lost = max(imported.get("n_dropped", 0), 0)
-    return builder.build(meta.changed(health={**imported, **health, "n_dropped": n_dropped + lost}))
+    health = {**imported, "n_events_recovered": n_recovered, "n_dropped": n_dropped + lost}
+    warnings = (*meta.warnings, *unknown.warnings())
+    return lanes.settled(builder.build(meta.changed(health=health, warnings=warnings)), meta.rank)
 
 
-def _meta(document: ChromeDocument, path: Path) -> Meta:
+def _meta(document: Document) -> Meta:
     head, end, other = (document.fields.get(key) for key in ("cbprof", "cbprof_end", "otherData"))
     said = {**(head if isinstance(head, dict) else {}), **(end if isinstance(end, dict) else {})}
     schema = said.pop("schema", SCHEMA)
     if not isinstance(schema, int | float) or schema >= SCHEMA + 1:
-        raise DataError(f"{path}: its schema is {str(schema)[:20]!r}, this version reads {SCHEMA}; update cbprof")
+        raise DataError(
+            f"{document.path}: its schema is {str(schema)[:20]!r}, this version reads {SCHEMA}; update cbprof"
+        )
     said |= {"otherData": other} if isinstance(other, dict) else {}
     meta = Meta.parse(said)
     return meta.changed(complete=document.whole and meta.complete)
 
 
 class _Lanes:
-    """Lane ids by (pid, tid). A lane without a name gets one; two lanes that share a name are told apart.
+    """Lane ids by (pid, tid), in the order in which they are met; what they are is known at the end of the file.
 
-    Lanes have the rank of the file, but where their metadata names another.
+    A lane without a name gets one; two lanes that share a name are told apart. Lanes have the rank of the file, but
+    where their metadata names another.
     """
 
-    def __init__(self, builder: TraceBuilder, rank: int) -> None:
-        self._builder = builder
-        self._rank = rank
-        self._ids: dict[tuple[int, int | str], int] = {}
-        self._taken: set[Lane] = set()
+    def __init__(self) -> None:
+        self._ids: dict[_Place, int] = {}
+        self._named: dict[_Place, tuple[str, int]] = {}  # and the rank
 
-    def find(self, pid: int, tid: int | str) -> int:
-        lane_id = self._ids.get((pid, tid))
-        return self.add(pid, tid, f"thread {tid}" if pid == 0 else f"stream {tid}") if lane_id is None else lane_id
+    def find(self, pid: object, tid: object) -> int:
+        return self._ids.setdefault(_place(pid, tid), len(self._ids))
 
-    def add(self, pid: int, tid: int | str, name: str, rank: int = NONE) -> int:
-        if (pid, tid) in self._ids:
-            return self._ids[pid, tid]
-        if type(pid) is not int or pid < 0 or not isinstance(tid, int | str):
-            raise ValueError("not the pid and tid of a lane")
-        lane = Lane(name, device=pid - 1, rank=self._rank if rank == NONE else rank)
-        while lane in self._taken:
-            lane = replace(lane, name=f"{lane.name} ({tid})")
-        self._taken.add(lane)
-        self._ids[pid, tid] = self._builder.lane(lane)
-        return self._ids[pid, tid]
+    def name(self, pid: object, tid: object, name: str, rank: int) -> None:
+        self._named.setdefault(_place(pid, tid), (name, rank))
+
+    def settled(self, trace: Trace, rank: int | None) -> Trace:
+        """The trace whose ``lane_id`` are ids of :meth:`find`, with its lanes: those with a name first."""
+        order = dict.fromkeys((*self._named, *self._ids))
+        number = {place: each for each, place in enumerate(order)}
+        lane_of = np.array([number[place] for place in self._ids], dtype=np.int32)
+        lane_id = lane_of[trace.lane_id] if len(trace) else trace.lane_id
+        return replace(trace, lanes=tuple(self._lanes(order, NONE if rank is None else rank)), lane_id=lane_id)
+
+    def _lanes(self, places: Iterable[_Place], rank_of_file: int) -> Iterator[Lane]:
+        taken: set[Lane] = set()
+        for pid, tid in places:
+            name, rank = self._named.get((pid, tid), (f"thread {tid}" if pid == 0 else f"stream {tid}", NONE))
+            lane = Lane(name, device=pid - 1, rank=rank_of_file if rank == NONE else rank)
+            while lane in taken:
+                lane = replace(lane, name=f"{lane.name} ({tid})")
+            taken.add(lane)
+            yield lane
+
+
+_Place = tuple[int, int | str]
+
+
+def _place(pid: object, tid: object) -> _Place:
+    """The pid and tid of a lane. Raises ValueError where they are none."""
+    if type(pid) is not int or not 0 <= pid < _MOST_PIDS or not isinstance(tid, int | str):
+        raise ValueError("not the pid and tid of a lane")
+    return pid, tid
+
+
+class _Unknown:
+    """What is kept of args that are no facts of ours. It takes more room than the text of the file did."""
+
+    def __init__(self) -> None:
+        self._room = MOST_UNKNOWN
+        self._n_lost = 0
+
+    def kept(self, args: dict[str, Any]) -> dict[str, Any]:
+        self._room -= _size(args)
+        if self._room >= 0:
+            return args
+        self._n_lost += 1
+        return {}
+
+    def warnings(self) -> list[str]:
+        left_out = f"args that only viewers show are left out of {self._n_lost} spans: there are too many for memory"
+        return [left_out] if self._n_lost else []
+
+
+def _size(value: Any) -> int:
+    """How many values stand in a value, itself among them."""
+    if isinstance(value, dict):
+        return 1 + sum(map(_size, value.values()))
+    return 1 + sum(map(_size, value)) if isinstance(value, list) else 1
 
 
 def _add_metadata(event: Mapping[str, Any], builder: TraceBuilder, lanes: _Lanes) -> None:
@@ -105,15 +170,15 @@ def _add_metadata(event: Mapping[str, Any], builder: TraceBuilder, lanes: _Lanes
     if event["name"] == "batch":
         _take_batch(args, _integer(args["step"], bits=32), builder)
     elif event["name"] == "thread_name" and isinstance(args["name"], str):
-        lanes.add(event["pid"], event["tid"], args["name"], _integer(args.get("rank"), bits=32))
+        lanes.name(event["pid"], event["tid"], args["name"], _integer(args.get("rank"), bits=32))
 
 
-def _add_event(event: Mapping[str, Any], builder: TraceBuilder, lanes: _Lanes) -> bool:
+def _add_event(event: Mapping[str, Any], builder: TraceBuilder, lanes: _Lanes, unknown: _Unknown) -> bool:
     """Add a span or a request moment; False if it is neither. Raises where it is one and is malformed."""
     phase, category = event["ph"], event.get("cat", "")
     kind = CATEGORIES.get(category) if phase == "X" else None
     if kind is not None:
-        _add_span(event, kind, builder, lanes)
+        _add_span(event, kind, builder, lanes, unknown)
         return True
     if phase == "i" and category == "request" and event["name"] == "tokens":
         builder.tokens(unpack(event["args"]["requests"]), _ns(event["ts"]))
@@ -127,7 +192,7 @@ def _add_event(event: Mapping[str, Any], builder: TraceBuilder, lanes: _Lanes) -
     return False
 
 
-def _add_span(event: Mapping[str, Any], kind: Kind, builder: TraceBuilder, lanes: _Lanes) -> None:
+def _add_span(event: Mapping[str, Any], kind: Kind, builder: TraceBuilder, lanes: _Lanes, unknown: _Unknown) -> None:
     name, start_ns, dur_ns = event["name"], _ns(event["ts"]), _ns(event["dur"])
     if not isinstance(name, str) or dur_ns < 0:
         raise ValueError("not a span")
@@ -138,7 +203,8 @@ def _add_span(event: Mapping[str, Any], kind: Kind, builder: TraceBuilder, lanes
     step, slot, link = _take(args, "step", 32), _take(args, "slot", 8), _take(args, "link", 64)
     if kind == Kind.CPU_WORK and len(args) >= len(_BATCH_FACTS):
         _take_batch(args, step, builder)
-    builder.span(lane_id, kind, name, start_ns, dur_ns, step=step, slot=slot, link=link, extra=with_floats(args))
+    extra = unknown.kept(with_floats(args)) if args else None
+    builder.span(lane_id, kind, name, start_ns, dur_ns, step=step, slot=slot, link=link, extra=extra)
 
 
 def _take(args: dict[str, Any], key: str, bits: int) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import os
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import groupby
@@ -64,6 +65,7 @@ class TraceWriter:
         self._lines: list[str] = []
         self._lanes: dict[Lane, int] = {}
         self._places: list[tuple[int, int]] = []  # the pid and tid of each lane
+        self._n_lanes: Counter[int] = Counter()  # by pid
         self._rank = NONE if meta.rank is None else meta.rank
         self._openings: dict[tuple[int, Kind, str], str] = {}
         self._arrows = 0
@@ -78,7 +80,8 @@ class TraceWriter:
         if lane in self._lanes:
             return self._lanes[lane]
         pid = lane.device + 1
-        tid = 1 + sum(other == pid for other, _ in self._places)
+        self._n_lanes[pid] += 1
+        tid = self._n_lanes[pid]
         if pid > 0 and tid == 1:
             self._lines.append(_metadata("process_name", pid, 0, {"name": f"GPU {lane.device}"}))
         args = {"name": lane.name} | ({} if lane.rank in (NONE, self._rank) else {"rank": lane.rank})

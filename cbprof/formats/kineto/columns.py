@@ -6,6 +6,7 @@ event means are then applied once to each of them, not to each span.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
@@ -219,21 +220,16 @@ class Collector:
     def _match_edges(self) -> None:
         """An ``E`` ends the last ``B`` of its name that is open on its thread; without a name, the last one."""
         edges = sorted((edge for edge in self._edges if edge.time_ns != NOT_A_TIME), key=lambda edge: edge.time_ns)
-        self.n_unmatched += sum(edge.begins for edge in self._edges) - sum(edge.begins for edge in edges)
-        opened: dict[tuple[Scalar, Scalar], list[_Edge]] = {}
+        self.n_unmatched += sum(edge.begins for edge in self._edges)
+        threads: dict[tuple[Scalar, Scalar], _Open] = {}
         matched: list[tuple[_Edge, _Edge]] = []
         for edge in edges:
-            stack = opened.setdefault((edge.event.pid, edge.event.tid), [])
+            opened = threads.setdefault((edge.event.pid, edge.event.tid), _Open())
             if edge.begins:
-                stack.append(edge)
-                continue
-            name = edge.event.name
-            fitting = [place for place, begin in enumerate(stack) if name in ("", begin.event.name)]
-            if fitting:
-                matched.append((stack[fitting[-1]], edge))
-                self.n_unmatched += len(stack) - 1 - fitting[-1]
-                del stack[fitting[-1] :]
-        self.n_unmatched += sum(len(stack) for stack in opened.values())
+                opened.add(edge)
+            elif (begin := opened.end(edge.event.name)) is not None:
+                matched.append((begin, edge))
+        self.n_unmatched -= len(matched)
         self._edges.clear()
         if matched:
             start = np.array([begin.time_ns for begin, _ in matched], dtype=np.int64)
@@ -244,6 +240,28 @@ class Collector:
 def _link_of(args: Args) -> int | str:
     """The id of a launch in the words of XLA; -1 where there is none."""
     return NONE if args.correlation_id is None else args.correlation_id
+
+
+class _Open:
+    """The ``B`` events of a thread that are open. Each is added once and taken away once, however many there are."""
+
+    def __init__(self) -> None:
+        self._stack: list[_Edge] = []
+        self._n_of_name: Counter[str] = Counter()
+
+    def add(self, edge: _Edge) -> None:
+        self._stack.append(edge)
+        self._n_of_name[edge.event.name] += 1
+
+    def end(self, name: str) -> _Edge | None:
+        """Take the last of this name (of any, if it is empty) and all that were opened in it. None if there is none."""
+        if not (self._n_of_name[name] if name else self._stack):
+            return None
+        while True:
+            edge = self._stack.pop()
+            self._n_of_name[edge.event.name] -= 1
+            if name in ("", edge.event.name):
+                return edge
 
 
 def _time_of(event: Any) -> int:

@@ -12,6 +12,7 @@
 ====================================================================  =======================================
 
 Where a trace has several kinds, the first in this order counts. Steps of engines are numbered from 0, in their order.
+Names with a number of more than 15 digits say nothing: no sum of such numbers fits a column.
 """
 
 from __future__ import annotations
@@ -26,18 +27,20 @@ import numpy as np
 from cbprof.trace import BATCH_PHASES, NONE, Int32, Int64, Kind, StepTable, Trace
 
 _VLLM = re.compile(
-    r"execute(?:_\d+)?_context_(?P<prefills>\d+)\((?P<prefill>\w+)\)_generation_(?P<decodes>\d+)\((?P<decode>\w+)\)"
+    r"execute(?:_\d+)?_context_(?P<prefills>\d{1,15})\((?P<prefill>\w+)\)_generation_(?P<decodes>\d{1,15})\((?P<decode>\w+)\)"
 )
-_OLDER_VLLM = re.compile(r"execute_new_(?P<new>\d+)_cached_(?P<cached>\d+)")
-_ATOM = re.compile(r"(?P<mode>prefill|decode|mixed)\[bs=(?P<requests>\d+)(?:.*\btok(?:en)?s?=(?P<tokens>\d+))?.*\]")
+_OLDER_VLLM = re.compile(r"execute_new_(?P<new>\d{1,15})_cached_(?P<cached>\d{1,15})")
+_ATOM = re.compile(
+    r"(?P<mode>prefill|decode|mixed)\[bs=(?P<requests>\d{1,15})(?:.*\btok(?:en)?s?=(?P<tokens>\d{1,15}))?.*\]"
+)
 _TENSORRT = re.compile(
     r"\[Executor\] _forward_step (?P<step>\d{1,9}): "
-    r"(?P<prefills>\d+) ctx reqs, (?:(?P<prefill>\d+) ctx tokens, )?(?P<decodes>\d+) gen reqs.*"
+    r"(?P<prefills>\d{1,15}) ctx reqs, (?:(?P<prefill>\d{1,15}) ctx tokens, )?(?P<decodes>\d{1,15}) gen reqs.*"
 )
-_SGLANG = re.compile(r"step\[(?P<mode>[A-Z_]+) bs=(?P<requests>\d+)(?:.*\btok(?:en)?s=(?P<tokens>\d+))?.*\]")
+_SGLANG = re.compile(r"step\[(?P<mode>[A-Z_]+) bs=(?P<requests>\d{1,15})(?:.*\btok(?:en)?s=(?P<tokens>\d{1,15}))?.*\]")
 _PROFILER = re.compile(r"ProfilerStep#(?P<step>\d{1,9})")
-_LENGTHS = re.compile(r"sq(?P<queries>\d+)sk(?P<keys>\d+)")
-_TOKENS = re.compile(r"(?P<tokens>\d+)(?:_\d+)?")
+_LENGTHS = re.compile(r"sq(?P<queries>\d{1,15})sk(?P<keys>\d{1,15})")
+_TOKENS = re.compile(r"(?P<tokens>\d{1,15})(?:_\d+)?")
 
 _PREFILL, _DECODE, _MIXED = range(len(BATCH_PHASES))
 _SGLANG_PHASES = {"EXTEND": _PREFILL, "DECODE": _DECODE, "MIXED": _MIXED, "TARGET_VERIFY": _DECODE}
