@@ -199,18 +199,18 @@ def _runs(whole: Path) -> list[Any]:
     """The trace, cut into one for each call of ``generate``: between them the engine core has no requests."""
     import numpy as np
 
-    from cbprof.analysis.accounting.cut_out import cut_out
+    from cbprof.analysis.accounting.cut_out import only
     from cbprof.formats import load
     from cbprof.trace import Kind
 
     trace = load(whole)
     waits = np.flatnonzero((trace.kind == Kind.CPU_WAIT) & np.isin(trace.name_id, trace.ids_of("no_requests")))
-    first, last = int(trace.start_ns.min()), int(trace.end_ns.max()) + 1
+    last = int(trace.end_ns.max()) + 1
     starts = [int(end) for end in trace.end_ns[waits]]
     ends = [int(start) for start in trace.start_ns[waits][1:]] + [last]
     found = []
     for start, end in zip(starts, ends, strict=True):
-        run = cut_out(cut_out(trace, end, last), first, start) if end < last else cut_out(trace, first, start)
+        run = only(trace, start, end)
         if ((run.kind == Kind.GPU_COMPUTE) & (run.step >= 0)).sum() > 2:
             found.append(run)
     return found

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from oracle import NO_DEADLINE
 
-from cbprof.analysis.accounting.cut_out import cut_out, without_profiled_steps
+from cbprof.analysis.accounting.cut_out import cut_out, only, without_profiled_steps
 from cbprof.meta import Meta
 from cbprof.trace import Kind, Lane, RequestEvent, Trace, TraceBuilder
 
@@ -53,3 +53,18 @@ def test_the_profiled_window_of_the_metadata_is_cut() -> None:
     assert cut.requests.time_ns.tolist() == [8]
     assert cut.meta.tokens == 7
     assert without_profiled_steps(cut) is cut
+
+
+def test_a_stretch_alone_has_its_own_spans_steps_and_tokens() -> None:
+    builder = TraceBuilder()
+    lane = builder.lane(Lane("compute", device=0))
+    for step in range(5):
+        builder.span(lane, Kind.GPU_COMPUTE, "compute", 100 * step, 80, step=step)
+        builder.batch(step, tokens=1, requests=1, context=step, phase="decode")
+        builder.request(RequestEvent.FIRST if step in {0, 2} else RequestEvent.TOKEN, step // 2, 100 * step + 90)
+    found = only(builder.build(Meta.parse({"tokens": 5})), 200, 395)
+    assert (found.start_ns - found.start_ns[0]).tolist() == [0, 100]
+    assert found.steps.step.tolist() == [2, 3]
+    assert found.requests.request.tolist() == [1, 1]
+    assert (found.requests.time_ns - found.start_ns[0]).tolist() == [90, 190]
+    assert found.meta.tokens == 2

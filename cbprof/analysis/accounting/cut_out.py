@@ -8,11 +8,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
+from typing import TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
-from cbprof.trace import Int64, RequestTable, Trace
+from cbprof.riders import RiderTable
+from cbprof.trace import Int64, RequestEvent, RequestTable, StepTable, Trace
+
+Table = TypeVar("Table", StepTable, RiderTable)
 
 
 def cut_out(trace: Trace, start_ns: int, end_ns: int) -> Trace:
@@ -40,6 +45,30 @@ def cut_out(trace: Trace, start_ns: int, end_ns: int) -> Trace:
         requests=RequestTable(_moved(requests.time_ns, start_ns, end_ns), requests.request, requests.event),
         extra={position[index]: args for index, args in trace.extra.items() if index in position},
     )
+
+
+def only(trace: Trace, start_ns: int, end_ns: int) -> Trace:
+    """``trace`` from ``start_ns`` to ``end_ns`` alone: its spans, the steps that they belong to, and what happened to
+    requests. ``meta.tokens`` are those that came in it, if the trace holds every token."""
+    first = int(min(trace.start_ns.min(initial=start_ns), start_ns))
+    last = int(max(trace.end_ns.max(initial=end_ns), end_ns)) + 1
+    within = cut_out(cut_out(trace, end_ns, last), first, start_ns)
+    events, steps = trace.requests, trace.steps
+    kept = (events.time_ns >= start_ns) & (events.time_ns <= end_ns)
+    requests = RequestTable(events.time_ns[kept] - (start_ns - first), events.request[kept], events.event[kept])
+    is_token = np.isin(requests.event, (RequestEvent.FIRST, RequestEvent.TOKEN))
+    n_tokens = int(is_token.sum()) if (requests.event == RequestEvent.TOKEN).any() else None
+    return replace(
+        within,
+        requests=requests,
+        steps=_rows(steps, np.isin(steps.step, within.step)),
+        riders=_rows(trace.riders, np.isin(trace.riders.step, within.step)),
+        meta=trace.meta.changed(tokens=n_tokens),
+    )
+
+
+def _rows(table: Table, chosen: npt.NDArray[np.bool_]) -> Table:
+    return replace(table, **{field.name: getattr(table, field.name)[chosen] for field in fields(table)})
 
 
 def without_profiled_steps(trace: Trace) -> Trace:
