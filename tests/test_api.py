@@ -176,7 +176,7 @@ def test_a_view_shows_what_the_command_shows(
 def test_ranks_side_by_side(recording: Recording, tmp_path: Path) -> None:
     (tmp_path / "broken.json").write_text("[[[")
     ranks = cbprof.load_ranks(recording.name, tmp_path / "broken.json", skip=2)
-    assert repr(ranks) == "1 ranks in 2 files"
+    assert repr(ranks) == "1 rank in 2 files"
     table = ranks.to_pandas().set_index("file")
     assert table.loc[recording.name, "idle_pct"] == recording.summary(skip=2).idle_pct
     assert table.loc[str(tmp_path / "broken.json"), "reason"]
