@@ -72,6 +72,7 @@ def test_reading_tells_how_far_it_is(tmp_path: Path) -> None:
 @pytest.mark.parametrize("command", [["report"], ["report", "--json"], ["doctor"], ["plot", "--no-open"], ["compare"]])
 def test_no_cache(command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(cache.OPT_OUT, raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
     monkeypatch.setattr(cache, "WORTH_FROM", 1)
     path = tmp_path / "trace.json"
     generate(path, 500, Loop())
@@ -80,7 +81,7 @@ def test_no_cache(command: list[str], tmp_path: Path, monkeypatch: pytest.Monkey
     def caches(*options: str) -> list[Path]:
         result = CliRunner().invoke(app, [*command, *files, *options])
         assert result.exit_code == 0, result.output
-        return list(tmp_path.glob(f".*{cache.SUFFIX}"))
+        return list((tmp_path / "home" / "cbprof").glob(f"*{cache.SUFFIX}"))
 
     assert not caches("--no-cache")
     assert len(caches()) == 1
