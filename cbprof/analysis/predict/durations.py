@@ -67,10 +67,6 @@ class Measured:
 
 def measure(trace: Trace, what_if: WhatIf) -> Measured:
     """Take the run of the first device apart. Raises UsageError where batches or host work cannot be told."""
-    if trace.evidence == "cupti":
-        raise UsageError(
-            "nothing to replay: a profile of kernels does not say what a batch is; record with `cbprof run`"
-        )
     window = run_window(trace)
     host = host_timeline(trace)
     if window is None or not ((trace.kind == Kind.GPU_COMPUTE) & (trace.step != NONE)).any():

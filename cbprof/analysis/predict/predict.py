@@ -15,13 +15,15 @@ import numpy as np
 from cbprof.analysis.accounting.cut_out import without_profiled_steps
 from cbprof.analysis.accounting.idle import idle_ns, idle_pct
 from cbprof.analysis.accounting.states import gpu_active
-from cbprof.analysis.accounting.window import run_window
+from cbprof.analysis.accounting.window import GPU_SPAN, Window, device_windows, run_window
 from cbprof.analysis.predict.durations import Measured, measure
 from cbprof.analysis.predict.predicted_trace import predicted_trace
+from cbprof.analysis.predict.profile import Profile, measure_profile
+from cbprof.analysis.predict.profile_replay import replay_profile, replayed_trace
 from cbprof.analysis.predict.replay import Schedule, replay
 from cbprof.analysis.predict.whatif import WhatIf
 from cbprof.meta import Meta
-from cbprof.trace import NONE, Trace
+from cbprof.trace import NONE, Int64, Trace
 
 # Facts of the measured run that say nothing about the predicted one.
 SCHEMA = 1
@@ -36,6 +38,7 @@ class Prediction:
     ``one_off_ns``: graph captures within the predicted run, once per slot; the predicted time includes them.
     ``host_bound_steps``: the batches whose compute the device still waits for, apart from the first, from those that no
     request had come for, and from those whose own launch or the one before captures a graph.
+    ``measured_step_ns``, ``predicted_step_ns``: medians from the begin of a step on the host to that of the next.
     ``notes``: what to keep in mind.
     """
 
@@ -46,6 +49,8 @@ class Prediction:
     measured_idle_ns: int | None
     predicted_wall_ns: int
     predicted_idle_ns: int | None
+    measured_step_ns: int | None
+    predicted_step_ns: int | None
     ceiling_ns: int
     one_off_ns: int
     n_steps: int
@@ -75,6 +80,8 @@ class Prediction:
             "measured_idle_pct": self.measured_idle_pct,
             "predicted_wall_ns": self.predicted_wall_ns,
             "predicted_idle_pct": self.predicted_idle_pct,
+            "measured_step_p50_ns": self.measured_step_ns,
+            "predicted_step_p50_ns": self.predicted_step_ns,
             "speedup": self.speedup,
             "ceiling_ns": self.ceiling_ns,
             "one_off_ns": self.one_off_ns,
@@ -96,12 +103,17 @@ def predict(
 
     Raises UsageError for a phase that the trace does not have, a number that makes no sense, or a trace whose spans do
     not say which step they belong to. Follows the first device and the host lane that launches its work.
+
+    The profile of a profiler is replayed block by block (:mod:`cbprof.analysis.predict.profile`); its windows are those
+    of the device, from its first to its last span, and any device work counts as active.
     """
     trace = without_profiled_steps(trace)
     what_if = WhatIf.of(slots=slots, gpu_speed=gpu_speed, scale=scale, drop=drop)
+    if trace.is_profile:
+        return _of_profile(measure_profile(trace, what_if), what_if)
     measured = measure(trace, what_if)
     schedule = replay(measured.steps, slots=what_if.slots, start_ns=measured.window.start_ns)
-    predicted = predicted_trace(measured, schedule, what_if, _metadata(measured, what_if))
+    predicted = predicted_trace(measured, schedule, what_if, _metadata(trace, measured.window, what_if))
     window = run_window(predicted) or measured.window
     return Prediction(
         trace=predicted,
@@ -111,12 +123,52 @@ def predict(
         measured_idle_ns=idle_ns(trace, measured.device, measured.window),
         predicted_wall_ns=window.length_ns,
         predicted_idle_ns=idle_ns(predicted, measured.device, window),
+        measured_step_ns=_usual_step(measured.batches.launched),
+        predicted_step_ns=_usual_step(schedule.before_start),
         ceiling_ns=min(_ceiling_ns(measured, what_if), window.length_ns),
         one_off_ns=int(measured.capture_ns.sum()),
         n_steps=len(measured.batches),
         host_bound_steps=_host_bound(measured, schedule),
         notes=tuple(_notes(measured)),
     )
+
+
+def _of_profile(profile: Profile, what_if: WhatIf) -> Prediction:
+    trace, device = profile.trace, profile.device
+    window = device_windows(trace, GPU_SPAN)[device]
+    schedule = replay_profile(profile, what_if, int(profile.begin[0]))
+    predicted = replayed_trace(profile, schedule, what_if, _metadata(trace, window, what_if))
+    afterwards = device_windows(predicted, GPU_SPAN)[device]
+    idle = idle_ns(trace, device, window, "busy")
+    return Prediction(
+        trace=predicted,
+        what_if=what_if,
+        measured_mode="sync" if profile.slots == 1 else "async",
+        measured_wall_ns=window.length_ns,
+        measured_idle_ns=idle,
+        predicted_wall_ns=afterwards.length_ns,
+        predicted_idle_ns=idle_ns(predicted, device, afterwards, "busy"),
+        measured_step_ns=_usual_step(profile.begin),
+        predicted_step_ns=_usual_step(schedule.before_start),
+        ceiling_ns=min(int(what_if.compute_ns(np.array(window.length_ns - (idle or 0)))), afterwards.length_ns),
+        one_off_ns=0,
+        n_steps=len(profile),
+        host_bound_steps=schedule.held_up,
+        notes=tuple(_notes_on_profile(profile)),
+    )
+
+
+def _usual_step(begin: Int64) -> int | None:
+    """The median time from the begin of a step to that of the next."""
+    return int(np.median(np.diff(begin))) if len(begin) > 1 else None
+
+
+def _notes_on_profile(profile: Profile) -> Iterator[str]:
+    if len(profile.trace.devices) > 1:
+        yield f"{len(profile.trace.devices)} devices: only device {profile.device} is replayed"
+    yield "a profile: steps by their blocking waits; what the profiler itself costs is in both times"
+    if not profile.waits.all():
+        yield f"{int((~profile.waits).sum())} of {len(profile)} steps have no blocking wait: nothing waits for them"
 
 
 def _host_bound(measured: Measured, schedule: Schedule) -> tuple[int, ...]:
@@ -145,8 +197,7 @@ def _ceiling_ns(measured: Measured, what_if: WhatIf) -> int:
     return int(what_if.compute_ns(np.array(active.total_ns)))
 
 
-def _metadata(measured: Measured, what_if: WhatIf) -> Meta:
-    source = measured.trace
+def _metadata(source: Trace, window: Window, what_if: WhatIf) -> Meta:
     meta = source.meta.changed(
         mode="async" if what_if.slots > 1 else "sync",
         evidence="predicted",
@@ -159,7 +210,7 @@ def _metadata(measured: Measured, what_if: WhatIf) -> Meta:
     predicted_from = {
         "mode": source.mode,
         "evidence": source.evidence,
-        "wall_ns": measured.window.length_ns,
+        "wall_ns": window.length_ns,
         "what_if": what_if.to_json(),
     }
     return replace(meta, extra={**meta.extra, "predicted_from": predicted_from})
