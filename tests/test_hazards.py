@@ -310,7 +310,7 @@ def test_a_host_that_does_not_wait(monkeypatch: pytest.MonkeyPatch, mode: Mode, 
 
 
 def test_one_slot_for_two_batches() -> None:
-    hazards = find_hazards(recorded(config=replace(CONFIG, slots=1)))
+    hazards = find_hazards(recorded(shared_slot=True))
     assert found_in(hazards) == ["d2h_before_update", "host_buffer_kept"]
     assert "as recorded 1 step later" in hazards.missing[0].text
     assert "first batch 1 in the slot of batch 0" in hazards.missing[1].text

@@ -49,7 +49,7 @@ def test_unknown_stays_unknown_everywhere() -> None:
     assert (device.idle_ns, device.idle_pct, len(device.over_time), len(device.over_context)) == (None, None, 0, 0)
     seen = scene(trace)
     assert seen.title == "GPU idle unknown of 100 ns"
-    assert seen.traced == (None, 0)
+    assert seen.totals is None
     assert "GPU idle unknown of 100 ns" in shown(terminal_plot([trace]))
     assert "100.00 %" not in shown(terminal_plot([trace]))
     assert run_document(seen)["title"] == "GPU idle unknown of 100 ns"
