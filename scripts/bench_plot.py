@@ -23,7 +23,8 @@ import numpy as np
 import typer
 from bench_analysis import generated
 
-from cbprof.render.web.timeline import write_timeline
+from cbprof.files import write_whole
+from cbprof.render.web.timeline import timeline_html
 from cbprof.trace import Trace
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ class Result(NamedTuple):
 
 
 def cbprof_page(trace: Trace, path: Path) -> None:
-    write_timeline(trace, path)
+    write_whole(path, timeline_html(trace).encode(), "the timeline")
 
 
 def plotly_timeline(trace: Trace, path: Path) -> None:

@@ -81,6 +81,7 @@ def test_every_verb_returns_something_small_frozen_and_drawn(verb: str, recordin
         setattr(view, fields(view)[0].name, None)  # type: ignore[arg-type]
     if verb != "plot":
         assert len(view.to_pandas()) > 0  # type: ignore[attr-defined]
+        assert json.loads(json.dumps(view.to_json()))  # type: ignore[attr-defined]
 
 
 def test_summary(recording: Recording) -> None:

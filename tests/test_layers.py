@@ -20,7 +20,6 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 LONGEST_FILE = 400
 
 # Each room, and the rooms that it may import. A file right under cbprof/ is a room of its own.
-GROUND = {"errors", "files", "meta", "names", "numbers"}
 MAY_IMPORT = {
     "__init__": {"api", "errors"},
     "__main__": {"cli"},

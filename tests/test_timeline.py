@@ -17,7 +17,8 @@ from trace_samples import traces
 from cbprof.errors import CbprofError, DataError
 from cbprof.render.picture.scene import StepBounds, first_view
 from cbprof.render.theme import STATES, phase_colors
-from cbprof.render.web.timeline import timeline_html, write_timeline
+from cbprof.render.views.run import TimelineView
+from cbprof.render.web.timeline import timeline_html
 from cbprof.render.web.viewer_coarse import LARGEST, PackedColumn, pack
 from cbprof.trace import Kind, Lane, Trace, TraceBuilder
 
@@ -163,11 +164,11 @@ def test_a_page_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     trace = steady_trace(steps=2)
     page = tmp_path / "page.html"
     page.write_text("old")
-    write_timeline(trace, page, title="two steps")
+    TimelineView(timeline_html(trace, title="two steps")).save(page)
     assert "<title>two steps</title>" in page.read_text(encoding="utf-8")
     for impossible in (tmp_path / "missing" / "page.html", tmp_path, page / "below.html"):
         with pytest.raises(CbprofError, match="cannot write the timeline") as caught:
-            write_timeline(trace, impossible)
+            TimelineView(timeline_html(trace)).save(impossible)
         assert len(str(caught.value).splitlines()) == 1
     assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
 

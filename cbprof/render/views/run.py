@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -125,6 +125,11 @@ class GapsView(View):
     def sheets(self) -> Iterable[Sheet]:
         return [summary_sheets.gap_lengths(device) for device in self.full.devices if device.idle_ns is not None]
 
+    def to_json(self) -> dict[str, Any]:
+        """All gaps of each device, as in ``cbprof report --json --gaps all``."""
+        devices = [{"device": each.device, "gaps": each.to_json("all")["gaps"]} for each in self.full.devices]
+        return {"devices": devices}
+
     def plot(self) -> Figure:
         """Idle time by the length of the gap and by cause."""
         return gap_chart(self.full)
@@ -174,6 +179,15 @@ class StepsView(View):
             ]
             title = f"the first of {counted(len(steps), 'step')} on GPU {device.device}"
             yield Sheet(("", "period", "host work", "exposed", "compute", "gap before"), rows, title)
+
+    def to_json(self) -> dict[str, Any]:
+        """The steps of each device, column by column; times in nanoseconds, -1 where there is none."""
+        devices = [
+            {"device": each.device}
+            | {field.name: getattr(each.steps, field.name).tolist() for field in fields(each.steps)}
+            for each in self.full.devices
+        ]
+        return {"devices": devices}
 
     def __repr__(self) -> str:
         return counted(self.full.n_steps, "step")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -13,18 +14,18 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-class View:
+class View(ABC):
     """One result. A kind of view says what its tables are, and has forms of its own where tables are not enough."""
 
     __slots__ = ()
 
+    @abstractmethod
     def sheets(self) -> Iterable[Sheet]:
         """The tables of a notebook and of a pull request."""
-        raise NotImplementedError
 
+    @abstractmethod
     def to_json(self) -> dict[str, Any]:
         """Plain data with stable keys, as the command line prints with ``--json``."""
-        raise NotImplementedError
 
     def to_rich(self) -> RenderableType:
         """What :meth:`print` shows."""

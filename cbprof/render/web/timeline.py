@@ -8,17 +8,9 @@ coverage of every pixel column for whatever is in view, by the method of ``cover
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from cbprof.files import write_whole
 from cbprof.render.picture.scene import scene
 from cbprof.render.web.page import page, timeline_content
 from cbprof.trace import Trace
-
-
-def write_timeline(trace: Trace, path: str | Path, *, title: str | None = None, other: Trace | None = None) -> None:
-    """Write :func:`timeline_html` to ``path``, whole or not at all. Raises :class:`CbprofError` on a disk error."""
-    write_whole(Path(path), timeline_html(trace, title=title, other=other).encode("utf-8"), "the timeline")
 
 
 def timeline_html(trace: Trace, *, title: str | None = None, other: Trace | None = None) -> str:
