@@ -25,6 +25,11 @@ from cbprof.errors import CbprofError, UsageError
 _MISPLACED = (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError)
 _ANYONE = 0o666  # less what the umask takes
 
+_FIRST_FREE = 3  # the descriptors below are the standard streams, closed or not
+
+_ROOM = 1 << 16
+"""Bytes that a disk must take before work begins whose result goes there."""
+
 
 class FileInUseError(UsageError):
     """Another process is writing the file."""
@@ -71,6 +76,20 @@ def check_not_among(path: Path, inputs: Iterable[Path]) -> None:
         raise UsageError(f"{path}: is a file that this command reads; give the output another name")
 
 
+def check_takes_files(folder: Path, path: Path, what: str) -> None:
+    """Raise :class:`CbprofError` where ``folder`` takes no new file of 64 KiB: before the work whose result, ``path``,
+    is to lie there."""
+    probe = folder / private_name()
+    try:
+        with open_new(probe) as file:
+            file.write(bytes(_ROOM))
+    except OSError as error:
+        raise cannot_write(path, what, error) from error
+    finally:
+        with suppress(OSError):
+            probe.unlink()
+
+
 def _same_file(one: Path, other: Path) -> bool:
     try:
         return one.samefile(other)
@@ -90,7 +109,18 @@ def open_new(path: Path, *, like: Iterable[Path] = ()) -> BinaryIO:
         with suppress(OSError, ValueError):
             mode &= source.stat().st_mode
     mode |= 0o600  # it is ours, whoever owns the others
-    return os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode), "wb")
+    return os.fdopen(_not_standard(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)), "wb")
+
+
+def _not_standard(descriptor: int) -> int:
+    """The same open file under a number that no standard stream has: where the program was started with one of them
+    closed (``2>&-``), what it writes there would end up in the file."""
+    if descriptor >= _FIRST_FREE:
+        return descriptor
+    try:
+        return fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _FIRST_FREE)
+    finally:
+        os.close(descriptor)
 
 
 def open_locked(path: Path) -> BinaryIO:

@@ -110,7 +110,7 @@ def _columns() -> int:
 
 def can_draw() -> bool:
     """Whether stderr is a terminal on which a line can be drawn over."""
-    return sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+    return sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
 
 
 @contextmanager

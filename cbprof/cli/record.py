@@ -9,6 +9,7 @@ import typer
 
 from cbprof.cli.options import parse_window, refuse_with
 from cbprof.cli.writing import check_output
+from cbprof.errors import DataError
 
 
 def record(
@@ -34,7 +35,8 @@ def record(
     """Start a program unchanged and record what is known in it: the continuous batching of transformers, engines that
     use cbprof.Tracer, the synchronisations and graph launches of torch.cuda.
 
-    Arguments, input, output, Ctrl-C, signals and the exit code are the program's. SIGUSR2 ends a recording, and begins
+    Arguments, input, output, Ctrl-C, signals and the exit code are the program's; where it ends
+    with 0 and a recording could not be written, the exit code is 3. SIGUSR2 ends a recording, and begins
     another in NAME.2.json.
 
     Examples:
@@ -48,7 +50,7 @@ def record(
     from cbprof.cli.live import live_line
     from cbprof.record.program.launch import exit_like, launch
     from cbprof.record.program.merge import with_merged_files
-    from cbprof.record.program.outcome import outcome_lines
+    from cbprof.record.program.outcome import is_lost, outcome_lines
     from cbprof.record.program.settings import Settings
 
     if steps is not None:
@@ -67,4 +69,5 @@ def record(
     ended = ended._replace(processes=with_merged_files(ended.processes))
     for words in outcome_lines(ended, settings):
         typer.echo(f"cbprof: {words}", err=True)
-    raise typer.Exit(exit_like(ended))
+    code = exit_like(ended)
+    raise typer.Exit(DataError.exit_code if code == 0 and is_lost(ended) else code)

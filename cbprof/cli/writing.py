@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from errno import ENAMETOOLONG
-from os.path import isdir  # unlike Path's, False for any name that cannot be
+from os.path import isdir, isfile  # unlike Path's, False for any name that cannot be
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,7 @@ import typer
 
 from cbprof.cli.options import Format
 from cbprof.errors import UsageError
-from cbprof.files import check_not_among
+from cbprof.files import check_not_among, check_takes_files
 
 if TYPE_CHECKING:
     from cbprof.render.views.view import View
@@ -36,7 +36,10 @@ def show_json(data: dict[str, object]) -> None:
 
 
 def check_output(output: Path, *, inputs: Iterable[Path] = ()) -> None:
-    """Raise :class:`UsageError` where ``output`` cannot be a file, or would replace one of ``inputs``."""
+    """Raise :class:`UsageError` where ``output`` cannot be a file, or would replace one of ``inputs``.
+
+    Raises :class:`CbprofError` where the disk is full.
+    """
     if isdir(output) or not output.name:
         raise UsageError(f"{output}: is a folder; give --output the name of a file")
     if not isdir(output.parent):
@@ -46,4 +49,8 @@ def check_output(output: Path, *, inputs: Iterable[Path] = ()) -> None:
     except OSError as error:
         if error.errno == ENAMETOOLONG:
             raise UsageError(f"{output}: cannot be written: {error.strerror}; choose a shorter name") from None
+    else:
+        if not isfile(output):
+            raise UsageError(f"{output}: is not a file; give the output another name")
     check_not_among(output, inputs)
+    check_takes_files(output.parent, output, "the output")

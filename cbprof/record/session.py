@@ -188,5 +188,7 @@ class _Transformers(TransformersEngine):
             finally:
                 if window is not None and recorder is not None and (facts := window.finish(path, recorder.origin_ns)):
                     attachment.tracer.meta["cupti"] = facts.to_json()
+        if attachment.tracer.failure is not None:
+            raise attachment.tracer.failure
         # Sampling takes from one stream of random numbers, of which the warm-up of async uses more.
         return RecordedRun(path, outcome, comparable=workload.temperature == 0)

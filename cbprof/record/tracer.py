@@ -24,13 +24,14 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, Literal, ParamSpec, Protocol, Self, TypeVar, runtime_checkable
 from weakref import WeakSet
 
 from cbprof.engine.placement import Placement
+from cbprof.errors import CbprofError
 from cbprof.files import FileInUseError, with_infix
 from cbprof.formats import TraceWriter
 from cbprof.meta import Meta
@@ -78,7 +79,8 @@ class Tracer:
     ``engine`` and ``mode`` (``sync`` or ``async``) are for readers of the trace, as is ``meta``. ``nvtx`` gives Nsight
     Systems the same ranges, ``record_function`` torch.profiler; each adds a few microseconds to a phase.
 
-    Raises :class:`UsageError` where the file cannot be begun.
+    A file that cannot be begun, or a disk that takes no more, costs the recording and never the program: one warning of
+    the logger ``cbprof`` says so, ``failure`` holds the error, and the tracer stays off.
     """
 
     _has_switch = True
@@ -107,6 +109,7 @@ class Tracer:
         self.now = now
         self._recorder: Recorder | None = None
         self._took_part = False
+        self.failure: CbprofError | None = None
         if _host is not None and _host is not self:
             _guests.add(self)
             self._recorder = _host.recorder
@@ -228,10 +231,14 @@ class Tracer:
         return self._recorder
 
     def start(self) -> Self:
-        """Switch on. Does nothing where it is on."""
-        if self._recorder is None and self not in _guests:
+        """Switch on. Does nothing where it is on, or where an earlier recording of it failed."""
+        if self._recorder is None and self not in _guests and self.failure is None:
             origin_ns, self.meta["base_time_ns"] = self.now(), time.time_ns()
-            sink = self._open(Placement.or_alone(os.environ))
+            try:
+                sink = self._open(Placement.or_alone(os.environ))
+            except CbprofError as error:
+                self._fail(error)
+                return self
             self._file = sink if isinstance(sink, TraceFile) else None
             self._recorder = Recorder(sink, now=self.now, origin_ns=origin_ns)
             self._recorder.start()
@@ -241,7 +248,7 @@ class Tracer:
     def close(self, *, complete: bool = True) -> Recorded | None:
         """Switch off and finish the file; it is left out where nothing was recorded. None where it was off.
 
-        ``complete``: the run came to its end. Raises :class:`CbprofError` if the recording failed on the way.
+        ``complete``: the run came to its end. None too, and a warning, where the recording failed on the way.
         """
         if self in _guests:
             return None
@@ -251,10 +258,23 @@ class Tracer:
         if recorder is None or recorder.forked:
             return None
         try:
+            return self._finish(recorder, file, complete=complete)
+        except CbprofError as error:
+            self._fail(error)
+            return None
+
+    def _fail(self, error: CbprofError) -> None:
+        """The recording ends here; the program goes on."""
+        self.failure = error
+        _log.warning("%s", error)
+
+    def _finish(self, recorder: Recorder, file: TraceFile | None, *, complete: bool) -> Recorded:
+        try:
             recorded = recorder.close()
         except BaseException:
             if file is not None:
-                file.close(Meta.parse(self.meta | {"complete": False}))
+                with suppress(CbprofError):  # the disk may be why
+                    file.close(Meta.parse(self.meta | {"complete": False}))
             raise
         if file is not None and not recorded.spans:
             file.abandon()
@@ -329,6 +349,10 @@ class HostTracer(Tracer):
         global _host  # noqa: PLW0603 - as above
         _host = None
         _guests.clear()
+
+    def _fail(self, error: CbprofError) -> None:
+        """The session notes it, for ``cbprof record`` to say."""
+        raise error
 
     def step_begins(self, number: int) -> None:
         """A guest begins its step ``number``; called before its span is taken."""

@@ -13,11 +13,12 @@ import sys
 from collections.abc import Callable
 from queue import SimpleQueue
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cbprof.record.program.import_hook import AfterImport
 from cbprof.record.program.settings import Settings
-from cbprof.record.program.status import Status
+from cbprof.record.program.status import Status, claim
+from cbprof.record.wrapping import Wrappings
 
 if TYPE_CHECKING:
     from cbprof.record.program.session import Session
@@ -39,12 +40,16 @@ class Child:
         self._by_signal = True
         self._early: SimpleQueue[None] = SimpleQueue()
         self._forks = 0
+        self._exec = Wrappings()
         self._status = Status(pid=os.getpid(), python=sys.executable)
 
     def begin(self, *, by_signal: bool = True) -> None:
         """Watch for imports, forks and the exit, and for the signal, if that is asked for."""
+        self._status = self._status._replace(image=claim(self._settings.folder, str(os.getpid())))
         self._status.write(self._settings.folder)
         self._by_signal = by_signal
+        for name in ("execv", "execve"):  # which all others of os call
+            self._exec.wrap(os, name, self._flushed_before)
         if by_signal:
             signal.signal(signal.SIGUSR2, self._toggle)
         atexit.register(self._end)
@@ -58,6 +63,16 @@ class Child:
                 "sglang": self._sglang_is_there,
             }
         ).install()
+
+    def _flushed_before(self, replace: Callable[..., Any]) -> Callable[..., Any]:
+        """Around a function that replaces the program: what was recorded is on disk before it does, or fails to."""
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if self._session is not None:
+                self._session.flush()
+            return replace(*args, **kwargs)
+
+        return call
 
     def _torch_is_there(self, module: ModuleType) -> None:
         if session := self._wake():
@@ -91,6 +106,7 @@ class Child:
 
     def end(self, *, complete: bool) -> None:
         """Finish what is recorded, here and in the engine's processes, and leave everything as it was."""
+        self._exec.undo()
         atexit.unregister(self._end)
         session, self._session, self._asleep_for_good = self._session, None, True
         if session is not None:

@@ -18,7 +18,9 @@ from cbprof.trace import Trace
 def with_merged_files(processes: Sequence[Status]) -> tuple[Status, ...]:
     """The same with one trace in place of the files of the processes of each recording, those of processes that were
     killed included. What cannot be laid together stays as it is, and a note says why."""
-    of_processes = {Path(file) for process in processes for file in (*process.files, process.part) if file}
+    of_processes = {
+        Path(file) for process in processes for file in (*process.files, *process.lost, process.part) if file
+    }
     written: list[str] = []
     notes: list[str] = []
     used: set[str] = set()
@@ -34,6 +36,7 @@ def with_merged_files(processes: Sequence[Status]) -> tuple[Status, ...]:
     first, *others = (
         process._replace(
             files=tuple(file for file in process.files if file not in used),
+            lost=tuple(part for part in process.lost if part not in used),
             part="" if process.part in used else process.part,
         )
         for process in processes

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from cbprof.record.program.launch import Ended
@@ -38,9 +38,9 @@ def _notes(ended: Ended) -> Iterator[str]:
 
 
 def _what_there_is(ended: Ended, settings: Settings) -> Iterator[str]:
-    files = [_shown(file) for process in ended.processes for file in process.files]
-    parts = [_shown(process.part) for process in ended.processes if process.part and Path(process.part).exists()]
-    profiles = [_shown(file) for process in ended.processes for file in process.cupti]
+    files = _that_are_there(file for process in ended.processes for file in process.files)
+    parts = _that_are_there(part for process in ended.processes for part in (*process.lost, process.part))
+    profiles = _that_are_there(file for process in ended.processes for file in process.cupti)
     for part in parts:
         yield f"{part} holds the recording up to then: cbprof report {part}"
     if files:
@@ -54,6 +54,8 @@ def _what_there_is(ended: Ended, settings: Settings) -> Iterator[str]:
         yield f"see it: cbprof report {files[0]}, or cbprof plot {files[0]}"
     elif profiles:
         yield f"wrote the kernels, {' '.join(profiles)}: cbprof report {profiles[0]}; there was no phase to record"
+    elif not parts and is_lost(ended):
+        yield "nothing of the recording could be kept: see above"
     elif not parts:
         yield f"nothing was recorded: {_why_nothing(ended, settings)}"
 
@@ -105,6 +107,15 @@ def _why_nothing_of_vllm(processes: Sequence[Status]) -> str:
 
 def _count(steps: int) -> str:
     return "1 step" if steps == 1 else f"{steps} steps"
+
+
+def is_lost(ended: Ended) -> bool:
+    """Whether a recording could not be finished, though its program went on."""
+    return any(process.lost for process in ended.processes)
+
+
+def _that_are_there(paths: Iterable[str]) -> list[str]:
+    return [_shown(path) for path in paths if path and Path(path).exists()]
 
 
 def _shown(path: str) -> str:

@@ -38,7 +38,7 @@ STATUS_PERIOD_S = 0.5
 class _Order(NamedTuple):
     """What the session's thread is to do; ``done`` is set when it has."""
 
-    what: Literal["start", "stop", "toggle", "tell", "end"]
+    what: Literal["start", "stop", "toggle", "tell", "flush", "end"]
     done: threading.Event
 
 
@@ -107,6 +107,10 @@ class Session:
         """It has been imported, and is not recorded by its phases."""
         self._status = self._status._replace(sglang=True)
 
+    def flush(self) -> None:
+        """Put on disk what has been recorded, before the program may be replaced by another."""
+        self._order("flush")
+
     def engine_ends(self, complete: bool) -> None:
         """A process that is there for its engine alone shuts down, and may be killed: finish the file now."""
         self._complete = complete
@@ -151,7 +155,7 @@ class Session:
         self._stopped = True
         self._tracer.leave()
 
-    def _order(self, what: Literal["start", "stop", "end"]) -> None:
+    def _order(self, what: Literal["start", "stop", "flush", "end"]) -> None:
         order = _Order(what, threading.Event())
         self._orders.put(order)
         order.done.wait()
@@ -188,6 +192,9 @@ class Session:
             self._switch()
         elif order.what == "start":
             self._start()
+        elif order.what == "flush":
+            if (recorder := self._tracer.recorder) is not None:
+                recorder.drain(hurry=True)
         else:
             self._stop(complete=self._complete)
 
@@ -230,17 +237,19 @@ class Session:
         if self._profiler is not None:
             with self._noted("the kernels were lost"):
                 self._profiler.stop()
+        recorded, lost = None, ""
         try:
             recorded = self._tracer.close(complete=complete)
         except CbprofError as error:
             self._note(str(error))
-            recorded = None
+            lost = file.part
         if self._profiler is not None:  # now that the drain has begun the file, if ever it will
             with self._noted("the kernels were not written"):
                 self._profiler.write(file.name)
-        finished = () if file.path is None else (str(file.path),)
+        finished = () if file.path is None or recorded is None else (str(file.path),)
         self._status = self._status._replace(
             files=self._status.files + finished,
+            lost=(*self._status.lost, lost) if recorded is None else self._status.lost,
             cupti=() if self._profiler is None else tuple(self._profiler.files),
             spans=self._status.spans + (recorded.spans if recorded else 0),
             device_spans=self._status.device_spans or file.has_device_spans,

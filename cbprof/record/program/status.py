@@ -8,12 +8,16 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-SUFFIX = ".status"
+SUFFIX = ".status"  # sitecustomize.py has it too
+MUTE = ".mute"
 TOGGLES = "toggles"
 
 
 class Status(NamedTuple):
-    """One process. ``files``: the traces it has finished; ``part``: the one it is writing.
+    """One process, or what it was before it called exec: ``image`` counts the Pythons of one pid, 0 is a fork.
+
+    ``files``: the traces it has finished; ``part``: the one it is writing; ``lost``: what there is of
+    those that it could not finish, empty where there is nothing.
 
     ``engine``: whose loop was recorded, if any was. ``steps``: begun so far, recorded or not. ``tokens`` and ``cells``
     (see :class:`~cbprof.record.live.Activity`): of the recording under way. ``notes``: what its user should know.
@@ -22,6 +26,7 @@ class Status(NamedTuple):
     """
 
     pid: int
+    image: int = 0
     python: str = ""
     has_cbprof: bool = True
     recording: bool = False
@@ -36,6 +41,7 @@ class Status(NamedTuple):
     cells: tuple[float, ...] = ()
     files: tuple[str, ...] = ()
     part: str = ""
+    lost: tuple[str, ...] = ()
     cupti: tuple[str, ...] = ()
     forks: int = 0
     forked_from: int = 0
@@ -46,12 +52,19 @@ class Status(NamedTuple):
     at_s: float = 0.0
 
     def write(self, folder: str) -> None:
-        """Replace this process's file. A folder that is gone (``cbprof record`` was killed) is no error."""
-        path = os.path.join(folder, f"{self.pid}{SUFFIX}")
-        with suppress(OSError):
+        """Replace this process's file. A folder that is gone (``cbprof record`` was killed) is no error; on a disk that
+        is full an empty file says so."""
+        path = os.path.join(folder, f"{self.pid}-{self.image}{SUFFIX}")
+        try:
             with open(path + ".new", "w", encoding="utf-8") as file:
                 json.dump(self._asdict(), file)
             os.replace(path + ".new", path)
+        except OSError:
+            with suppress(OSError):
+                os.close(os.open(path + MUTE, os.O_CREAT))
+        else:
+            with suppress(OSError):
+                os.unlink(path + MUTE)
 
 
 def read_all(folder: Path) -> list[Status]:
@@ -60,7 +73,11 @@ def read_all(folder: Path) -> list[Status]:
     for path in folder.glob("*" + SUFFIX):
         with suppress(OSError, ValueError):
             fields: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-            found.append(Status(**{key: _untouched(value) for key, value in fields.items()}))
+            status = Status(**{key: _untouched(value) for key, value in fields.items()})
+            if Path(f"{path}{MUTE}").exists():
+                note = f"process {status.pid} could not say how its recording went: {folder} takes no more"
+                status = status._replace(lost=(*status.lost, status.part), part="", notes=(*status.notes, note))
+            found.append(status)
     return sorted(found)
 
 
@@ -91,7 +108,7 @@ def claim(folder: str, name: str) -> int:
             os.close(os.open(os.path.join(folder, f"{name}.{number}"), os.O_CREAT | os.O_EXCL))
         except FileExistsError:
             number += 1
-        except FileNotFoundError:  # the folder is gone: cbprof record has ended, and nobody reads names
+        except OSError:  # the folder is gone, and nobody reads names; or its disk is full
             return os.getpid()
         else:
             return number
