@@ -19,7 +19,8 @@ import numpy.typing as npt
 MOST_PACKED = 1 << 16
 """So many requests a packed text may stand for; more are not believed."""
 
-_RANGE = re.compile(r"(\d{1,18})(?:-(\d{1,18}))?")
+_RANGE = re.compile(r"(\d{1,19})(?:-(\d{1,19}))?")
+_LARGEST = (1 << 63) - 1  # what a column holds
 
 
 class PrefillRow(NamedTuple):
@@ -135,7 +136,7 @@ def unpack(text: str) -> tuple[int, ...]:
             raise ValueError(f"not requests: {part[:40]!r}")
         first = int(match[1])
         last = int(match[2] or first)
-        if not 0 <= last - first < MOST_PACKED - len(found):
+        if last > _LARGEST or not 0 <= last - first < MOST_PACKED - len(found):
             raise ValueError(f"too many requests: {part[:40]!r}")
         found.extend(range(first, last + 1))
     return tuple(found)
@@ -156,7 +157,7 @@ def unpack_riders(decodes: object, prefills: object) -> Riders:
         if not isinstance(row, Sequence) or len(row) != 4 or any(type(each) is not int for each in row):
             raise ValueError("not a row of prefill")
         request, start, tokens, samples = row
-        if not all(-1 <= each < 1 << 62 for each in row) or tokens < 0 or request < 0:
+        if not all(-1 <= each <= _LARGEST for each in row) or tokens < 0 or request < 0:
             raise ValueError("not a row of prefill")
         rows.append(PrefillRow(request, start, tokens, bool(samples)))
     return Riders(unpack(decodes), tuple(rows))

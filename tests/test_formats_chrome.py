@@ -27,8 +27,18 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("formats")
 
 
+def tokens_of_one_step(*requests: int) -> Trace:
+    """One event of the file, where it can be."""
+    builder = TraceBuilder()
+    builder.tokens(requests, 5)
+    return builder.build()
+
+
 @given(traces(), st.sampled_from(["trace.json", "trace.json.gz"]))
 @example(small_trace(), "trace.json")
+@example(tokens_of_one_step(3, 4, 4, 9), "trace.json")
+@example(tokens_of_one_step(-2, 0, (1 << 63) - 1), "trace.json")
+@example(tokens_of_one_step(*range(70_000)), "trace.json")
 @settings(deadline=None, max_examples=60)
 def test_a_trace_survives_the_round_trip(tmp_path_factory: pytest.TempPathFactory, trace: Trace, name: str) -> None:
     path = tmp_path_factory.getbasetemp() / name

@@ -173,23 +173,24 @@ def _add_metadata(event: Mapping[str, Any], builder: TraceBuilder, lanes: _Lanes
         lanes.name(event["pid"], event["tid"], args["name"], _integer(args.get("rank"), bits=32))
 
 
-def _add_event(event: Mapping[str, Any], builder: TraceBuilder, lanes: _Lanes, unknown: _Unknown) -> bool:
-    """Add a span or a request moment; False if it is neither. Raises where it is one and is malformed."""
+def _add_event(event: Mapping[str, Any], builder: TraceBuilder, lanes: _Lanes, unknown: _Unknown) -> int:
+    """Add a span or request moments, and return how many; 0 if it is neither. Raises where they are malformed."""
     phase, category = event["ph"], event.get("cat", "")
     kind = CATEGORIES.get(category) if phase == "X" else None
     if kind is not None:
         _add_span(event, kind, builder, lanes, unknown)
-        return True
+        return 1
     if phase == "i" and category == "request" and event["name"] == "tokens":
-        builder.tokens(unpack(event["args"]["requests"]), _ns(event["ts"]))
-        return True
+        together = unpack(event["args"]["requests"])
+        builder.tokens(together, _ns(event["ts"]))
+        return len(together)
     if phase == "i" and category == "request" and event["name"] in _REQUEST_EVENTS:
         request = event["args"]["request"]
         if _integer(request, bits=64) != request:
             raise ValueError("not the number of a request")
         builder.request(_REQUEST_EVENTS[event["name"]], request, _ns(event["ts"]))
-        return True
-    return False
+        return 1
+    return 0
 
 
 def _add_span(event: Mapping[str, Any], kind: Kind, builder: TraceBuilder, lanes: _Lanes, unknown: _Unknown) -> None:

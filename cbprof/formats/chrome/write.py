@@ -23,7 +23,7 @@ from cbprof.errors import DataError, UsageError
 from cbprof.files import open_locked, whole_file
 from cbprof.formats.chrome.syntax import SCHEMA, to_json
 from cbprof.meta import CHROME, Meta
-from cbprof.riders import Riders, by_step, pack, pack_riders
+from cbprof.riders import MOST_PACKED, Riders, by_step, pack, pack_riders
 from cbprof.trace import BATCH_PHASES, NONE, BatchPhase, Int64, Kind, Lane, RequestEvent, Trace
 
 _LINES_A_WRITE = 4096
@@ -143,6 +143,10 @@ class TraceWriter:
         )
 
     def tokens(self, requests: Sequence[int], time_ns: int) -> None:
+        if len(requests) > MOST_PACKED:
+            self.tokens(requests[:MOST_PACKED], time_ns)
+            self.tokens(requests[MOST_PACKED:], time_ns)
+            return
         if requests != self._packed[0]:  # in decode, those of one step are those of the next
             self._packed = (requests, pack(requests))
         self._lines.append(
@@ -263,11 +267,12 @@ def _write_trace(trace: Trace, writer: TraceWriter) -> None:
     requests = trace.requests
     moments = _rows(requests.time_ns, requests.request, requests.event)
     for (time_ns, is_token), same in groupby(moments, lambda row: (row[0], row[2] == RequestEvent.TOKEN)):
-        if is_token and (together := tuple(request for _, request, _ in same)) and min(together) >= 0:
-            writer.tokens(together, time_ns)
+        together = [(request, RequestEvent(event)) for _, request, event in same]
+        if is_token and min(together)[0] >= 0:
+            writer.tokens(tuple(request for request, _ in together), time_ns)
         else:
-            for _, request, event in same:
-                writer.request(RequestEvent(event), request, time_ns)
+            for request, event in together:
+                writer.request(event, request, time_ns)
 
 
 def _write_arrows(trace: Trace, writer: TraceWriter, launch_of: Int64) -> None:
