@@ -22,6 +22,8 @@ from cbprof.fleet.dataset import Dataset
 from cbprof.fleet.files import find_files
 from cbprof.fleet.run import run_fleet
 
+pytestmark = pytest.mark.xdist_group("fleet")  # what its tests share is made once, in one worker
+
 pytest.importorskip("distributed")
 
 
