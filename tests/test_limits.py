@@ -13,7 +13,10 @@ from typing import Any
 
 import pytest
 
+from cbprof.errors import DataError
 from cbprof.formats import load, save
+from cbprof.formats.bytes import stream
+from cbprof.formats.chrome import document
 from cbprof.formats.chrome import read as chrome_read
 from cbprof.formats.kineto import columns
 from cbprof.trace import Kind, Lane, TraceBuilder
@@ -56,9 +59,15 @@ def packed(path: Path, head: bytes, piece: bytes, size: int) -> Path:
 OURS = b'{"cbprof":{"schema":1},"traceEvents":['
 
 
+def test_a_small_file_that_inflates_to_a_large_one(tmp_path: Path) -> None:
+    assert "inflates more than 300-fold" in refused("report", packed(tmp_path / "t.json.gz", OURS, b"{},", 18 << 20))
+
+
 @pytest.mark.parametrize("piece", [b"{},", b"[],", b'[[],""],'])
-def test_a_small_file_that_inflates_to_a_large_one(tmp_path: Path, piece: bytes) -> None:
-    assert "inflates more than 300-fold" in refused("report", packed(tmp_path / "t.json.gz", OURS, piece, 40 << 20))
+def test_whatever_it_inflates_to(tmp_path: Path, piece: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream, "_RATIO_COUNTS_FROM", 1 << 20)
+    with pytest.raises(DataError, match="inflates more than 300-fold"):
+        load(packed(tmp_path / "t.json.gz", OURS, piece, 3 << 20))
 
 
 def nested(size: int) -> bytes:
@@ -68,9 +77,11 @@ def nested(size: int) -> bytes:
     )
 
 
-def test_an_event_that_would_fill_the_memory(tmp_path: Path) -> None:
-    (tmp_path / "t.json").write_bytes(OURS + nested(40 << 20) + b"]}")
-    assert "before its first whole event" in refused("report", tmp_path / "t.json")
+def test_an_event_that_would_fill_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(document, "MAX_VALUE", 1 << 19)
+    (tmp_path / "t.json").write_bytes(OURS + nested(3 << 20) + b"]}")
+    with pytest.raises(DataError, match="before its first whole event"):
+        load(tmp_path / "t.json")
 
 
 def test_args_that_would_fill_the_memory_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
