@@ -1,6 +1,11 @@
-"""Fixtures of several test files."""
+"""Fixtures of several test files, and what holds for all."""
+
+import signal
 
 from browsing import browser, visit  # noqa: F401
+
+# Under nohup, and in the background of a shell, SIGINT is ignored, and so it would be in the runs that tests interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:

@@ -326,8 +326,10 @@ def record(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
     return run
 
 
-@pytest.mark.parametrize("how", ['"method": "fork"', '"method": "spawn", "runner": 2, "ahead": true'])
-@pytest.mark.parametrize("workers", [0, 1, 2])
+@pytest.mark.parametrize(
+    ("how", "workers"),
+    [('"method": "fork"', 0), ('"method": "fork"', 1), ('"method": "spawn", "runner": 2, "ahead": true', 2)],
+)
 def test_the_processes_of_a_program_make_one_trace(record: Any, how: str, workers: int, tmp_path: Path) -> None:
     done = record(f'{{{how}, "workers": {workers}}}', "-o", "t.json")
     assert done.returncode == 0, done.stderr
