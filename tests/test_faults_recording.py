@@ -11,8 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from test_api import sync_trace
 
-from cbprof.formats import load
+from cbprof.formats import load, save
 
 RUN = """
 import os, resource, sys, cbprof
@@ -137,3 +138,14 @@ if len(sys.argv) == 1:
         "cbprof: wrote own.2.json",
     ]
     assert [len(load(tmp_path / name)) for name in ("own.json.part", "own.2.json")] == [10, 10]
+
+
+@pytest.mark.parametrize(("options", "code"), [("--max-idle 100%", 0), ("--max-idle 0%", 1)])
+def test_a_reader_that_goes_away_changes_no_exit_code(tmp_path: Path, options: str, code: int) -> None:
+    save(sync_trace(), tmp_path / "t.json")
+    gone, ours = os.pipe()
+    os.close(gone)
+    command = [sys.executable, "-m", "cbprof", "check", "t.json", *options.split()]
+    done = subprocess.run(command, cwd=tmp_path, stdout=ours, stderr=subprocess.PIPE, check=False)
+    os.close(ours)
+    assert (done.returncode, done.stderr) == (code, b"")

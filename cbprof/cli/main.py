@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import os
 import sys
-from io import TextIOWrapper
-from typing import Annotated
+from io import BufferedWriter, FileIO, TextIOWrapper
+from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
@@ -30,6 +30,9 @@ from cbprof.cli import (
     run,
 )
 from cbprof.errors import CbprofError
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
 
 app = typer.Typer(
     name="cbprof",
@@ -74,11 +77,40 @@ app.command()(lab.lab)
 app.command()(fleet.fleet)
 
 
+class _Outlet(FileIO):
+    """A standard stream. Once its reader has gone, as in ``cbprof check FILE | head -1``, what is written goes nowhere:
+    the command goes on to its end, and its exit code is what it would be."""
+
+    def write(self, data: ReadableBuffer) -> int:
+        try:
+            return super().write(data)
+        except BrokenPipeError:
+            to_nowhere(self.fileno())
+            return super().write(data)
+
+
+def outliving_its_reader(stream: TextIO) -> TextIO:
+    """The same stream as an :class:`_Outlet`, where it is the process' own. What its encoding lacks is replaced: a name
+    may hold what the terminal cannot show."""
+    if not isinstance(stream, TextIOWrapper):
+        return stream
+    if stream not in (sys.__stdout__, sys.__stderr__):
+        stream.reconfigure(errors="replace")
+        return stream
+    outlet = BufferedWriter(_Outlet(stream.fileno(), "w", closefd=False))
+    return TextIOWrapper(outlet, stream.encoding, "replace", line_buffering=stream.line_buffering)
+
+
+def to_nowhere(descriptor: int) -> None:
+    """From now on the descriptor takes everything and keeps nothing."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, descriptor)
+    os.close(nowhere)
+
+
 def main() -> None:
     """Run the command line and exit."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a name may hold what the terminal cannot show
+    sys.stdout, sys.stderr = outliving_its_reader(sys.stdout), outliving_its_reader(sys.stderr)
     try:
         app()
     except CbprofError as error:
@@ -88,14 +120,11 @@ def main() -> None:
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         sys.exit(130)
-    except BrokenPipeError:  # the reader of our output has gone, as in `cbprof report FILE | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
     except OSError as error:
         why = error.strerror or error
         if error.filename is not None:  # a file that its reader or writer did not speak of
             typer.echo(f"cbprof: {error.filename}: cannot be used: {why}; check the name and who may use it", err=True)
         else:  # stdout, the only file without a name here
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            to_nowhere(sys.stdout.fileno())
             typer.echo(f"cbprof: cannot write the output: {why}; make room, or write elsewhere", err=True)
         sys.exit(3)
