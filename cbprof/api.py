@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from cbprof.errors import DataError, UsageError
 
 if TYPE_CHECKING:
+    import pandas as pd
     from plotly.graph_objects import Figure
 
     from cbprof.analysis.accounting.states import Activity
@@ -223,6 +224,10 @@ class Recording:
 
         wanted = limits if isinstance(limits, Limits) else Limits.parse(limits, "check")
         return LimitsView(self.name, check(self.trace, wanted, steps=steps), self.files)
+
+    def spans(self) -> pd.DataFrame:
+        """One row a span: what it was, on which lane, from when on and for how long (ns), of which step."""
+        return self.trace.to_pandas()
 
     def save(self, path: str | Path, *, flows: bool = True) -> Path:
         """Write the trace as what the name ends in: one of ``TRACES`` or ``TABLES``, which have one row a span.

@@ -52,6 +52,20 @@ def sync_trace(steps: int = 12, *, prepare_us: int = 20) -> Trace:
     return builder.build(Meta.parse(facts))
 
 
+def test_what_completion_offers_is_there() -> None:
+    assert {"load", "Tracer", "attach", "fleet", "errors", "DataError", "UsageError"} <= set(dir(cbprof))
+    for name in dir(cbprof):
+        assert getattr(cbprof, name) is not None
+    assert cbprof.DataError is DataError
+
+
+def test_the_spans_are_a_data_frame(recording: Recording) -> None:
+    spans = recording.spans()
+    assert len(spans) == len(recording.trace)
+    assert list(spans.columns[:4]) == ["start_ns", "dur_ns", "name", "kind"]
+    assert spans.dur_ns[spans.name == "compute"].tolist() == [80 * US] * 12
+
+
 @pytest.fixture
 def recording(tmp_path: Path) -> Recording:
     save(sync_trace(), tmp_path / "trace.json")
