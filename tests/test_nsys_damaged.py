@@ -62,6 +62,53 @@ def test_an_export_that_is_still_being_written(write: Write) -> None:
     assert len(load(path)) == 5
 
 
+@pytest.mark.parametrize("suffix", ["-wal", "-journal"])
+def test_an_export_that_is_still_being_written_and_goes_by_a_link(tmp_path: Path, write: Write, suffix: str) -> None:
+    path, link, further = write(one_step()), tmp_path / "sub" / "latest.sqlite", tmp_path / "further.sqlite"
+    link.parent.mkdir()
+    link.symlink_to(Path("..") / path.name)
+    further.symlink_to(link)
+    for name in (link, further):
+        path.with_name(path.name + suffix).write_bytes(b"pages")
+        assert f"still being written ({path.name}{suffix} exists)" in refusal(name)
+        path.with_name(path.name + suffix).unlink()
+        assert len(load(name)) == 5
+
+
+@pytest.mark.parametrize("default", ["'{}'", "CAST('{}' AS BLOB)"])
+@pytest.mark.parametrize(
+    ("table", "column"),
+    [("StringIds", "value"), ("NVTX_EVENTS", "text"), ("META_DATA_EXPORT", "value"), ("META_DATA_EXPORT", "name")],
+)
+def test_a_default_that_stands_once_in_the_file_and_in_every_row(
+    write: Write, table: str, column: str, default: str
+) -> None:
+    """20 KB of text, 2,000 times: read as text it is refused; as bytes it is no value at all, and is not read."""
+    path = write(one_step())
+    process, thread = pid(7), tid(7, 9)
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(f"ALTER TABLE {table} RENAME TO plain")
+        others = [name for _, name, *_ in connection.execute("PRAGMA table_info(plain)") if name != column]
+        connection.execute(f"CREATE TABLE {table} ({', '.join(others)})")
+        values = {"id": "each", "start": "each", "end": "each + 1", "eventType": "59", "globalTid": str(thread)}
+        chosen = ", ".join(values.get(name, "NULL") for name in others)
+        connection.execute(
+            f"WITH RECURSIVE n(each) AS (SELECT 1 UNION ALL SELECT each + 1 FROM n LIMIT 2000) "
+            f"INSERT INTO {table} SELECT {chosen} FROM n"
+        )
+        connection.executemany(
+            f"INSERT INTO {KERNEL} (start, end, deviceId, globalPid, demangledName) VALUES (?, ?, 0, ?, ?)",
+            [(each, each + 1, process, each) for each in range(2000)],
+        )
+        literal = connection.execute(f"SELECT quote({default.format('x' * 20_000)})").fetchone()[0]
+        connection.execute(f"ALTER TABLE {table} ADD COLUMN {column} DEFAULT {literal}")
+    assert path.stat().st_size < 200_000
+    if "BLOB" in default:
+        assert len(load(path)) > 2000
+    else:
+        assert "its texts are longer than the file" in refusal(path)
+
+
 def test_reading_leaves_no_trace_and_needs_no_lock(write: Write) -> None:
     path = write(one_step())
     before = path.read_bytes(), sorted(path.parent.iterdir())

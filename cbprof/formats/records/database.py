@@ -8,7 +8,7 @@ size of the file.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
@@ -31,6 +31,7 @@ _STEPS_A_BYTE = 16
 _STEPS_AT_LEAST = 20_000_000
 _STEPS_A_CHECK = 100_000
 _LONGEST_VALUE = 1 << 24  # in bytes
+_TEXT_A_BYTE = 2  # of one column: a text of the file stands in one row. UTF-8 takes up to 1.5 times the room of UTF-16.
 
 
 class Database:
@@ -43,6 +44,7 @@ class Database:
     def __init__(self, path: Path, *, again: str) -> None:
         self.path = path
         self._again = again
+        self._text_left = 0  # bytes of text that the query at hand may still bring
         with self._telling_damage():
             self._check_size()
             # Immutable: no lock is taken and no file is made beside it, so a folder that cannot be written will do.
@@ -51,6 +53,7 @@ class Database:
         try:
             self._bound_work()
             with self._telling_damage():
+                self._bound_text()
                 self.tables = self._read_tables()
         except BaseException:
             self.close()
@@ -71,7 +74,7 @@ class Database:
         chosen = ", ".join(_integer(column) for column in present)
         pieces = [np.empty((0, len(present)), dtype=np.int64)]
         if present:
-            for rows in self._fetch(f"SELECT {chosen} FROM {_quoted(table)}"):
+            for rows in self._fetch([f"SELECT {chosen} FROM {_quoted(table)}"]):
                 flat = np.fromiter(chain.from_iterable(rows), dtype=np.int64, count=len(rows) * len(present))
                 pieces.append(flat.reshape(-1, len(present)))
         read = np.concatenate(pieces)
@@ -81,7 +84,7 @@ class Database:
     def texts(self, table: str, column: str, names: Index[str]) -> Int32:
         """A column of text as codes of ``names``, which takes its values; -1 where there is none."""
         pieces = [np.empty(0, dtype=np.int32)]
-        for rows in self._fetch(f"SELECT {_quoted(column)} FROM {_quoted(table)}"):
+        for rows in self._fetch([f"SELECT {_no_blob(column)} FROM {_quoted(table)}"]):
             is_text = np.fromiter((isinstance(text, str) for (text,) in rows), dtype=bool, count=len(rows))
             piece = np.full(len(rows), NONE, dtype=np.int32)
             piece[is_text] = names.codes(text for (text,) in rows if isinstance(text, str))
@@ -93,31 +96,32 @@ class Database:
         found: dict[int, str] = {}
         if not {"id", value} <= self.tables.get(table, frozenset()):
             return found
-        query = f"SELECT id, {_quoted(value)} FROM {_quoted(table)}"
+        query = f"SELECT {_integer('id')}, {_no_blob(value)} FROM {_quoted(table)}"
         if len(ids) > _SCANNED_FROM:
             wanted = set(ids)
-            for rows in self._fetch(query):
+            for rows in self._fetch([query]):
                 found.update((key, text) for key, text in rows if key in wanted and isinstance(text, str))
             return found
-        for first in range(0, len(ids), _IDS_A_QUERY):
-            some = ", ".join(str(int(each)) for each in ids[first : first + _IDS_A_QUERY])
-            for rows in self._fetch(f"{query} WHERE id IN ({some})"):
-                found.update((key, text) for key, text in rows if isinstance(key, int) and isinstance(text, str))
+        pieces = (ids[first : first + _IDS_A_QUERY] for first in range(0, len(ids), _IDS_A_QUERY))
+        for rows in self._fetch(f"{query} WHERE id IN ({', '.join(map(str, some))})" for some in pieces):
+            found.update((key, text) for key, text in rows if isinstance(key, int) and isinstance(text, str))
         return found
 
     def pairs(self, table: str, key: str, value: str) -> list[tuple[object, object]]:
         """Two columns of a small table; nothing where one is missing."""
         if not {key, value} <= self.tables.get(table, frozenset()):
             return []
-        query = f"SELECT {_quoted(key)}, {_quoted(value)} FROM {_quoted(table)}"
-        return [(row[0], row[1]) for rows in self._fetch(query) for row in rows]
+        query = f"SELECT {_no_blob(key)}, {_no_blob(value)} FROM {_quoted(table)}"
+        return [(row[0], row[1]) for rows in self._fetch([query]) for row in rows]
 
     def _check_size(self) -> None:
         """SQLite would only notice the missing pages of a cut file when it needs them."""
-        for suffix in ("-wal", "-journal"):
-            beside = self.path.with_name(self.path.name + suffix)
-            if beside.exists() and beside.stat().st_size:
-                raise DataError(f"{self.path}: is still being written ({beside.name} exists); wait for that to end")
+        # Who writes to it knows it by its own name, not by that of a link.
+        for path in dict.fromkeys((self.path, self.path.resolve())):
+            for suffix in ("-wal", "-journal"):
+                beside = path.with_name(path.name + suffix)
+                if beside.exists() and beside.stat().st_size:
+                    raise DataError(f"{self.path}: is still being written ({beside.name} exists); wait for that to end")
         with self.path.open("rb") as file:
             head = file.read(100)
         page_size = int.from_bytes(head[16:18], "big")
@@ -132,8 +136,11 @@ class Database:
         checks = iter(range(budget // _STEPS_A_CHECK))
         self._connection.set_progress_handler(lambda: next(checks, None) is None, _STEPS_A_CHECK)
         self._connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST_VALUE)
-        self._connection.text_factory = lambda data: data.decode("utf-8", errors="replace")
+        self._connection.text_factory = self._decode
         self._connection.execute("PRAGMA trusted_schema = OFF")
+
+    def _bound_text(self) -> None:
+        self._text_left = _TEXT_A_BYTE * self.path.stat().st_size
 
     def _read_tables(self) -> Mapping[str, frozenset[str]]:
         # A view or a virtual table has no pages of its own, and may hold any query: neither is asked.
@@ -143,11 +150,21 @@ class Database:
         tables = {name: frozenset(str(row[0]) for row in self._connection.execute(columns, (name,))) for name in names}
         return MappingProxyType(tables)
 
-    def _fetch(self, query: str) -> Iterator[list[tuple[object, ...]]]:
+    def _fetch(self, queries: Iterable[str]) -> Iterator[list[tuple[object, ...]]]:
+        """The rows of queries that ask for different rows of one table."""
         with self._telling_damage():
-            cursor = self._connection.execute(query)
-            while rows := cursor.fetchmany(_ROWS_A_FETCH):
-                yield rows
+            self._bound_text()
+            for query in queries:
+                cursor = self._connection.execute(query)
+                while rows := cursor.fetchmany(_ROWS_A_FETCH):
+                    yield rows
+
+    def _decode(self, text: bytes) -> str:
+        """A text of a row. The default of a column stands once in the file, and in every row that is read."""
+        self._text_left -= len(text)
+        if self._text_left < 0:
+            raise sqlite3.DataError("its texts are longer than the file")
+        return text.decode("utf-8", errors="replace")
 
     @contextmanager
     def _telling_damage(self) -> Iterator[None]:
@@ -167,6 +184,12 @@ class Database:
 def _quoted(name: str) -> str:
     """A name in SQL; ``end`` and others are words of the language."""
     return '"' + name.replace('"', '""') + '"'
+
+
+def _no_blob(column: str) -> str:
+    """The value of a column. Bytes are no value: they are not counted when they are read."""
+    name = _quoted(column)
+    return f"CASE typeof({name}) WHEN 'blob' THEN NULL ELSE {name} END"
 
 
 def _integer(column: str) -> str:
