@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 from kineto_samples import annotation, call, host, kernel, write
@@ -18,6 +19,10 @@ from cbprof.analysis.accounting.window import Window
 from cbprof.analysis.device import DeviceSummary
 from cbprof.analysis.summary import summarize
 from cbprof.formats import load
+from cbprof.render.charts.run import gap_chart
+from cbprof.render.picture.scene import scene
+from cbprof.render.tables.summary_sheets import gap_lengths
+from cbprof.render.web.viewer_data import run_document
 from cbprof.trace import Kind, Lane, Trace
 
 PARTS = 20
@@ -91,6 +96,10 @@ def causes_of(trace: Trace, end: int) -> None:
     assert len(found.totals) <= MOST_CAUSES
     assert sum(part.ns for part in found.totals) == gaps.total_ns
     assert all(part.ns > 0 for part in found.totals)
+    by_part = found.places(blame.parts.cause, blame.parts.span)
+    assert np.bincount(by_part, weights=blame.parts.ns, minlength=len(found.totals)).tolist() == [
+        part.ns for part in found.totals
+    ]
 
     def check(branch: Branch) -> None:
         assert branch.ns >= branch.own_ns + sum(child.ns for child in branch.children)
@@ -119,7 +128,8 @@ def test_causes_of_any_nesting_sum_to_the_idle_time(spans: list[tuple[int, int, 
 
 
 def test_a_window_of_vllm_goes_by_names_that_its_developers_know() -> None:
-    summary = summarize(load(Path(__file__).parent / "data" / "vllm_stacks.json.gz"))
+    trace = load(Path(__file__).parent / "data" / "vllm_stacks.json.gz")
+    summary = summarize(trace)
     (device,) = summary.devices
     assert len(device.blame.totals()) > 200
     found = {part.in_words: part.ns for part in device.causes.totals}
@@ -137,3 +147,10 @@ def test_a_window_of_vllm_goes_by_names_that_its_developers_know() -> None:
     assert sum(ns for name, ns in found.items() if name.startswith("other ")) < 0.05 * device.gaps.total_ns
     assert (summary.n_steps, summary.tokens) == (2, 64)
     assert device.overlap.graph_coverage_pct == 100
+
+    # The timeline, the gap chart and the table of gaps say the same names as the report.
+    names = list(found)
+    (shown,) = run_document(scene(trace))["devices"]
+    assert [cause["label"] for cause in shown["blame"]["causes"]][:-1] == names[:7]
+    assert [bars.name for bars in gap_chart(summary).data][:-1] == names[:7]
+    assert {cells[-1] for cells in gap_lengths(device).rows} - {""} <= found.keys()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 from kineto_samples import annotation, call, host, kernel, write
 from typer.testing import CliRunner
 
+import cbprof
 from cbprof.analysis.accounting.blame import Cause
 from cbprof.analysis.accounting.launched import CLOCKS_AGREE_WITHIN_NS, LEAST_JOINED_PCT
 from cbprof.analysis.profiles.health import Health, examine
@@ -17,6 +19,8 @@ from cbprof.analysis.summary import Summary, summarize
 from cbprof.analysis.verdict.verdict import Bound
 from cbprof.cli.main import app
 from cbprof.formats import load
+from cbprof.render.charts.steps import steps_chart
+from cbprof.render.tables.csv_files import write_csv
 
 STEPS = 20
 PERIOD = 1000
@@ -67,6 +71,27 @@ def test_half_of_the_launches_must_be_joined(tmp_path: Path, n_joined: int, enou
     if not enough:
         assert found.verdict.bound is Bound.UNCLEAR
         assert not any("hidden" in line or "ran dry" in line for line in found.verdict.evidence)
+
+
+@pytest.mark.parametrize("understood", [True, False])
+def test_what_the_host_did_for_a_step_is_null_where_launches_are_not_understood(
+    tmp_path: Path, understood: bool
+) -> None:
+    frames = (annotation(PERIOD * step, 990, f"ProfilerStep#{step}") for step in range(STEPS))
+    recording = cbprof.load(write(tmp_path, *serial(late_us=0 if understood else 100), *frames), cached=False)
+    (device,) = recording.steps().to_json()["devices"]
+    table = recording.steps().to_pandas()
+    columns = ("cpu_work_ns", "cpu_exposed_ns", "wait_ns")
+    for name in columns:
+        assert {value is None for value in device[name]} == {not understood}
+        assert table[name].isna().all() == (not understood)
+    with write_csv(summarize(recording.trace), tmp_path)[0].open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == len(device["step"]) == STEPS
+    assert {row[name] == "" for row in rows for name in columns} == {not understood}
+    (shown,) = recording.steps().sheets()
+    assert ("unknown" in shown.rows[0]) is not understood
+    assert ("max(CPU, GPU)" in {line.name for line in steps_chart(recording.trace).data}) is understood
 
 
 def test_a_device_alone_has_no_launches_to_join(tmp_path: Path) -> None:

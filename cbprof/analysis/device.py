@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from cbprof.analysis.accounting.blame import Blame, Cause, blame_gaps
+from cbprof.analysis.accounting.blame import Blame, BlameTotal, Cause, blame_gaps
 from cbprof.analysis.accounting.cause_tree import Causes, causes
 from cbprof.analysis.accounting.device_time import device_time, graph_launches
 from cbprof.analysis.accounting.gaps import LONGEST_GAPS, GapEnds, Gaps, WhichGaps, find_gaps, gap_ends
 from cbprof.analysis.accounting.host import HostTimeline
 from cbprof.analysis.accounting.idle import idle_ns, idle_pct
-from cbprof.analysis.accounting.intervals import EMPTY
+from cbprof.analysis.accounting.intervals import EMPTY, sum_by
 from cbprof.analysis.accounting.segments import NO_SEGMENTS, Segments, over_context, over_time
 from cbprof.analysis.accounting.states import Activity, StateTotals, states
 from cbprof.analysis.accounting.steps import StepTimes, step_times, with_host_in
@@ -117,6 +117,13 @@ class DeviceSummary:
     def speedup_bound(self) -> float | None:
         """Window / ceiling: what overlapping host and device perfectly could bring at most."""
         return self.window.length_ns / self.ceiling_ns if self.ceiling_ns else None
+
+    def largest_cause(self, gap: int) -> BlameTotal:
+        """What most of one gap was waited for, by the names of ``causes``, and how much of it."""
+        parts = self.blame.parts
+        mine = parts.gap == gap
+        ns = sum_by(self.causes.places(parts.cause[mine], parts.span[mine]), parts.ns[mine], len(self.causes.totals))
+        return self.causes.totals[int(ns.argmax())]._replace(ns=int(ns.max()))
 
     def to_json(self, gaps: WhichGaps = "longest") -> dict[str, Any]:
         """Times are integer nanoseconds on the file's own time axis. What is undefined is None, never 0 or 100."""

@@ -96,13 +96,22 @@ class BlameTotal(NamedTuple):
         return CAUSES.get(self.cause) or short(self.label)
 
 
+class BlameParts(NamedTuple):
+    """Times that sum to the gaps, each with its gap, cause and the host span that is to blame, or -1; in no order."""
+
+    gap: Int64
+    cause: Int8
+    span: Int64
+    ns: Int64
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Blame:
     """One row for each gap and cause, sorted by gap, then cause. ``ns`` > 0.
 
     ``gap``: row of the gap. ``cause``: values of :class:`Cause`. ``name_id``: for the causes of :data:`NAMED` what the
     host span is called (index of ``names``: the labels of the host's timeline), else -1.
-    ``span``, ``span_ns``: each host span that is to blame, ascending, and for how much.
+    ``parts``: the same by host span in place of its name.
     """
 
     gap: Int64
@@ -110,8 +119,7 @@ class Blame:
     name_id: Int32
     ns: Int64
     names: tuple[str, ...]
-    span: Int64
-    span_ns: Int64
+    parts: BlameParts
 
     def __len__(self) -> int:
         return len(self.gap)
@@ -156,12 +164,16 @@ def cause_key(cause: Int8, name_id: Int32, names: Sequence[str]) -> Int64:
 
 
 class BlamePieces(NamedTuple):
-    """When each cause held: pieces that partition the gaps, in the order of time; the columns of :class:`Blame`."""
+    """When each cause held: pieces that partition the gaps, in the order of time; the columns of :class:`Blame`.
+
+    ``span``: the host span that is to blame, or -1.
+    """
 
     start: Int64
     end: Int64
     cause: Int8
     name_id: Int32
+    span: Int64
 
 
 def blame_gaps(trace: Trace, device: int, gaps: Gaps, host: HostTimeline) -> Blame:
@@ -280,7 +292,8 @@ class _Ledger:
         start, ns = np.concatenate(self.start), np.concatenate(self.ns)
         order = np.argsort(start, kind="stable")
         start, cause = start[order], np.concatenate(self.cause)[order]
-        return BlamePieces(start, start + ns[order], cause, self._names_of(np.concatenate(self.span)[order]))
+        span = np.concatenate(self.span)[order]
+        return BlamePieces(start, start + ns[order], cause, self._names_of(span), span)
 
     def close(self) -> Blame:
         """Sum the entries of each gap, cause and name."""
@@ -289,16 +302,13 @@ class _Ledger:
         name_id = self._names_of(span)
         key = (gap * len(Cause) + cause) * (len(self.labels) + 1) + name_id + 1
         _, first, group = np.unique(key, return_index=True, return_inverse=True)
-        named = span != NONE
-        spans, of_span = np.unique(span[named], return_inverse=True)
         return Blame(
             gap=gap[first],
             cause=cause[first],
             name_id=name_id[first],
             ns=sum_by(group, ns, len(first)),
             names=self.labels,
-            span=spans,
-            span_ns=sum_by(of_span, ns[named], len(spans)),
+            parts=BlameParts(gap, cause, span, ns),
         )
 
     def _names_of(self, span: Int64) -> Int32:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from cbprof.analysis.accounting.blame import Blame, BlameTotal, Cause
 from cbprof.analysis.accounting.host import HostTimeline, frames
 from cbprof.analysis.accounting.intervals import sum_by
 from cbprof.names import PHASES, is_whole, short, sort_of
-from cbprof.trace import NONE, Int32, Int64, Trace
+from cbprof.trace import NONE, Int8, Int32, Int64, Trace
 
 MOST_CAUSES = 12
 """Of one device. More than these are taken together by what encloses them."""
@@ -36,12 +36,16 @@ WRAPPED = 0.95
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """``ns``: idle time for which a host span and all that is nested in it are to blame; ``own_ns``: nothing nested."""
+    """``ns``: idle time for which a host span and all that is nested in it are to blame; ``own_ns``: nothing nested.
+
+    ``nodes``: which of the tree's nodes it is: its own, and that of what it wraps.
+    """
 
     name: str
     ns: int
     own_ns: int
     children: tuple[Branch, ...] = ()
+    nodes: tuple[int, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -56,25 +60,45 @@ class Branch:
 class Causes:
     """``totals``: at most :data:`MOST_CAUSES`, largest first; they sum to the idle time. ``tree``: its outer branches.
 
-    The tree holds what the host worked at before launches; what is small is left out.
+    The tree holds what the host worked at before launches; what is small is left out. ``spans``: the host spans that
+    worked then, ascending; ``of_span``: the place in ``totals`` of the name that each goes by.
     """
 
     totals: tuple[BlameTotal, ...]
     tree: tuple[Branch, ...]
+    spans: Int64
+    of_span: Int64
+
+    def places(self, cause: Int8, span: Int64) -> Int64:
+        """The place in ``totals`` of each of these causes, with the host span that is to blame: what all views say."""
+        of_cause = np.full(len(Cause), NONE, dtype=np.int64)
+        for place, total in enumerate(self.totals):
+            of_cause[total.cause] = place
+        found: Int64 = of_cause[cause]
+        phases = np.flatnonzero(cause == Cause.PHASE)
+        found[phases] = self.of_span[np.searchsorted(self.spans, span[phases])]
+        return found
 
 
 def causes(trace: Trace, blame: Blame, host: HostTimeline) -> Causes:
     """What a device waited for, in few names, and how they nest."""
-    root = _tree(trace, blame, host)
+    tree = _tree(trace, blame, host)
     totals = blame.totals()
     idle_ns = sum(total.ns for total in totals)
     if len(totals) > MOST_CAUSES:
-        totals = _taken_together(totals, root)
-    return Causes(totals, tuple(_pruned(root.children, LEAST_SHARE * idle_ns)))
+        totals, place_of = _taken_together(totals, tree.root)
+        of_node = [place_of.get(node, NONE) for node in range(int(tree.of_span.max(initial=NONE)) + 1)]
+        of_span = np.array(of_node, dtype=np.int64)[tree.of_span]
+    else:
+        place = {total.label: index for index, total in enumerate(totals) if total.cause is Cause.PHASE}
+        of_label = np.array([place.get(label, NONE) for label in host.labels], dtype=np.int64)
+        of_span = of_label[host.label_of[trace.name_id[tree.spans]]]
+    pruned = tuple(_pruned(tree.root.children, LEAST_SHARE * idle_ns))
+    return Causes(totals, pruned, tree.spans, of_span)
 
 
-def _taken_together(totals: tuple[BlameTotal, ...], root: Branch) -> tuple[BlameTotal, ...]:
-    """The same with phases by the names of a cut through the tree."""
+def _taken_together(totals: tuple[BlameTotal, ...], root: Branch) -> tuple[tuple[BlameTotal, ...], dict[int, int]]:
+    """The same with phases by the names of a cut through the tree, and the place among them of each node."""
     others = [total for total in totals if total.cause is not Cause.PHASE]
     cut = [root]
     found = _phases(cut)
@@ -84,7 +108,26 @@ def _taken_together(totals: tuple[BlameTotal, ...], root: Branch) -> tuple[Blame
             break
         cut, found = [*cut, branch], finer
     phases = [BlameTotal(Cause.PHASE, name, ns) for name, ns in found.items()]
-    return tuple(sorted((*others, *phases), key=lambda total: -total.ns))
+    ordered = tuple(sorted((*others, *phases), key=lambda total: -total.ns))
+    place = {total.label: index for index, total in enumerate(ordered) if total.cause is Cause.PHASE}
+    return ordered, {node: place[name] for node, name in _names_of_nodes(cut).items() if name in place}
+
+
+def _names_of_nodes(cut: list[Branch]) -> dict[int, str]:
+    """By what name each node of the tree goes: that of the innermost named branch that it lies in."""
+    named = set(map(id, cut[1:]))
+    found: dict[int, str] = {}
+    waiting = [(child, _sort_in_words(child)) for child in cut[0].children]
+    while waiting:
+        branch, around = waiting.pop()
+        name = short(branch.name) if id(branch) in named else around
+        found |= dict.fromkeys(branch.nodes, name)
+        waiting += [(child, name) for child in branch.children]
+    return found
+
+
+def _sort_in_words(branch: Branch) -> str:
+    return f"other {sort_of(branch.name)}"
 
 
 def _next_branches(cut: list[Branch]) -> Iterator[Branch]:
@@ -102,7 +145,7 @@ def _phases(cut: list[Branch]) -> dict[str, int]:
     found: dict[str, int] = {}
     for child in root.children:
         if id(child) not in taken:
-            name = f"other {sort_of(child.name)}"
+            name = _sort_in_words(child)
             found[name] = found.get(name, 0) + child.ns
     for each in named:
         own_ns = each.ns - sum(child.ns for child in each.children if id(child) in taken)
@@ -116,14 +159,23 @@ def _pruned(branches: tuple[Branch, ...], least_ns: float) -> Iterator[Branch]:
             yield Branch(short(each.name), each.ns, each.own_ns, tuple(_pruned(each.children, least_ns)))
 
 
-def _tree(trace: Trace, blame: Blame, host: HostTimeline) -> Branch:
+class _Tree(NamedTuple):
+    """``spans``: the host spans to blame, ascending; ``of_span``: the node of each."""
+
+    root: Branch
+    spans: Int64
+    of_span: Int64
+
+
+def _tree(trace: Trace, blame: Blame, host: HostTimeline) -> _Tree:
     """All that was to blame, by name below the name of what encloses it; wrappers are passed over.
 
     The frame of a step is no branch: what it encloses stands below what encloses it.
     """
-    working = ~frames(trace)[blame.span]
-    span, span_ns = blame.span[working], blame.span_ns[working]
-    rows, up = _enclosing(trace, span, host)
+    working = blame.parts.cause == Cause.PHASE
+    spans, of_part = np.unique(blame.parts.span[working], return_inverse=True)
+    span_ns = sum_by(of_part, blame.parts.ns[working], len(spans))
+    rows, up = _enclosing(trace, spans, host)
     level = _levels(up)
     node = np.full(len(rows), NONE, dtype=np.int64)
     label = host.label_of[trace.name_id[rows]].astype(np.int64)
@@ -138,14 +190,15 @@ def _tree(trace: Trace, blame: Blame, host: HostTimeline) -> Branch:
         parents += pairs[0].tolist()
         labels += pairs[1].tolist()
         n_nodes += pairs.shape[1]
-    own = sum_by(node[np.searchsorted(rows, span)], span_ns, n_nodes).tolist()
+    of_span = node[np.searchsorted(rows, spans)]
+    own = sum_by(of_span, span_ns, n_nodes).tolist()
     children: list[list[Branch]] = [[] for _ in range(n_nodes + 1)]  # the last is the root's: parent -1
     for index in reversed(range(n_nodes)):
-        children[parents[index]].append(_branch(host.labels[labels[index]], own[index], children[index]))
-    return _unwrapped(_branch("", 0, children[-1]))
+        children[parents[index]].append(_branch(host.labels[labels[index]], own[index], children[index], (index,)))
+    return _Tree(_unwrapped(_branch("", 0, children[-1])), spans, of_span)
 
 
-def _branch(name: str, own_ns: int, children: list[Branch]) -> Branch:
+def _branch(name: str, own_ns: int, children: list[Branch], nodes: tuple[int, ...] = ()) -> Branch:
     """With its children, largest first. A wrapper has the children of what it wraps, and its name, unless it is told.
 
     What is told: a phase that somebody named on purpose, an operator, the module at the top of a model.
@@ -156,8 +209,9 @@ def _branch(name: str, own_ns: int, children: list[Branch]) -> Branch:
         others = [child for child in children if child is not most]
         children = [*others, *most.children]
         own_ns += most.own_ns
+        nodes += most.nodes
         name = name if is_whole(name) or sort_of(name) == PHASES else most.name
-    return Branch(name, ns, own_ns, tuple(sorted(children, key=lambda child: -child.ns)))
+    return Branch(name, ns, own_ns, tuple(sorted(children, key=lambda child: -child.ns)), nodes)
 
 
 def _unwrapped(root: Branch) -> Branch:
@@ -167,7 +221,7 @@ def _unwrapped(root: Branch) -> Branch:
         if is_whole(first.name) or first.ns - first.own_ns < WRAPPED * root.ns:
             break
         parts = sorted((*others, *first.children), key=lambda child: -child.ns)
-        own = (Branch(first.name, first.own_ns, first.own_ns),) if first.own_ns else ()
+        own = (Branch(first.name, first.own_ns, first.own_ns, nodes=first.nodes),) if first.own_ns else ()
         root = Branch("", root.ns, 0, (*parts, *own))
     return root
 

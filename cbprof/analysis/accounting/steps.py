@@ -60,8 +60,9 @@ class StepTimes:
     ``start_ns``, ``end_ns``: of its compute. ``launched_ns``: when the launch of its (first) compute was over.
     ``period_ns``: until the next step's compute starts (the last one: until its own work ends). ``cpu_work_ns``,
     ``wait_ns``: of the host for this step, exclusive of what is nested; ``cpu_exposed_ns`` is the work done while the
-    device was idle. ``compute_ns``, ``h2d_ns``, ``d2h_ns``: of the device. ``gap_ns``: idle time that its compute
-    ended. ``tokens``, ``requests``, ``context``, ``phase``: of its batch (see :class:`cbprof.trace.StepTable`).
+    device was idle; unknown where no launch tells which threads drive the device. ``compute_ns``, ``h2d_ns``,
+    ``d2h_ns``: of the device. ``gap_ns``: idle time that its compute ended. ``tokens``, ``requests``, ``context``,
+    ``phase``: of its batch (see :class:`cbprof.trace.StepTable`).
     """
 
     step: Int32
@@ -90,11 +91,17 @@ class StepTimes:
         mask = (self.start_ns >= window.start_ns) & (self.start_ns < window.end_ns)
         return StepTimes(**{field.name: getattr(self, field.name)[mask] for field in fields(self)})
 
+    def to_json(self) -> dict[str, list[int | None]]:
+        """Column by column; what is unknown is None."""
+        columns = {field.name: getattr(self, field.name).tolist() for field in fields(self)}
+        return {name: [None if value == NONE else value for value in column] for name, column in columns.items()}
+
     def to_pandas(self) -> pd.DataFrame:
-        """One row a step; for notebooks."""
+        """One row a step, of integers that may be NA: what is unknown. For notebooks."""
         import pandas as pd
 
-        return pd.DataFrame({field.name: getattr(self, field.name) for field in fields(self)})
+        columns = {field.name: getattr(self, field.name) for field in fields(self)}
+        return pd.DataFrame({name: pd.arrays.IntegerArray(each, each == NONE) for name, each in columns.items()})
 
 
 def step_times(trace: Trace, run: States, gaps: Gaps, host: HostTimeline) -> StepTimes:
@@ -168,7 +175,7 @@ def work_ends_ns(trace: Trace, device: int, step: int, window: Window) -> int:
 
 
 class _HostTimes(NamedTuple):
-    """What the host did for each step, in nanoseconds."""
+    """What the host did for each step, in nanoseconds; -1 where that is unknown."""
 
     work: Int64
     exposed: Int64
@@ -177,6 +184,8 @@ class _HostTimes(NamedTuple):
 
 def _on_host(trace: Trace, run: States, host: HostTimeline, step: Int32) -> _HostTimes:
     size = len(step)
+    if run.device not in host.understood:
+        return _HostTimes(*(np.full(size, NONE, dtype=np.int64) for _ in _HostTimes._fields))
     segments = host.of_lanes(driving_lanes(trace, host, run.device))
     row = _rows_of(step, trace.step[segments.span])
     if (row == NONE).any():

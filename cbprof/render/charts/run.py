@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cbprof.analysis.accounting.blame import CAUSES, Cause, cause_key
 from cbprof.analysis.accounting.intervals import sum_by
 from cbprof.analysis.accounting.segments import over_context
 from cbprof.analysis.device import DeviceSummary
@@ -95,18 +94,12 @@ def gap_chart(source: Trace | Summary) -> Figure:
 
 def _idle_by_cause(device: DeviceSummary, place: Int64, size: int) -> dict[str, Int64]:
     """What the device waited for in words, most first, with the nanoseconds in each bin; ``place``: of each gap."""
-    blame = device.blame
-    _, first, group = np.unique(
-        cause_key(blame.cause, blame.name_id, blame.names), return_index=True, return_inverse=True
-    )
+    parts, causes = device.blame.parts, device.causes
+    of_part = causes.places(parts.cause, parts.span)
+    by_cause = sum_by(of_part * size + place[parts.gap], parts.ns, len(causes.totals) * size).reshape(-1, size)
     found: dict[str, Int64] = {}
-    for index, row in enumerate(first.tolist()):
-        mine = group == index
-        cause = Cause(blame.cause[row])
-        name = CAUSES.get(cause) or blame.label(row)
-        found[name] = found.get(name, np.zeros(size, dtype=np.int64)) + sum_by(
-            place[blame.gap[mine]], blame.ns[mine], size
-        )
+    for total, ns in zip(causes.totals, by_cause, strict=True):
+        found[total.in_words] = found.get(total.in_words, np.zeros(size, dtype=np.int64)) + ns
     ordered = sorted(found.items(), key=lambda item: -int(item[1].sum()))
     if len(ordered) > MOST_CAUSES + 1:
         others = np.sum([ns for _, ns in ordered[MOST_CAUSES:]], axis=0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -52,6 +52,8 @@ class _Bins:
 def steps_chart(trace: Trace) -> Figure:
     """The host's phases, stacked, beside the device's compute; and the larger of the two, which no order can beat.
 
+    Without the host's where it is unknown what the host did for a step.
+
     Where the time of a step lies on that line, host and device overlap perfectly; where it is the sum of both, they
     take turns. A point is the mean of a few steps in a row.
     """
@@ -68,12 +70,14 @@ def steps_chart(trace: Trace) -> Figure:
         line = {"width": 0, "color": color, "shape": "hv"}
         area = go.Scatter(x=bins.x, y=bins.mean(ns), name=f"host: {as_text(name)}", stackgroup="host", line=line)
         made.add_trace(area.update(fillcolor=color, hovertemplate="%{y:.3f} ms"))
-    host = np.sum(list(phases.values()), axis=0) if phases else np.zeros(len(steps), dtype=np.int64)
-    for name, ns, line in (
+    lines: list[tuple[str, Int64, dict[str, Any]]] = [
         ("time of the step", steps.period_ns, {"color": LINES["whole"], "width": 1.5}),
         ("GPU compute", steps.compute_ns, {"color": LINES["device"], "width": 2}),
-        ("max(CPU, GPU)", np.maximum(host, steps.compute_ns), {"color": LINES["other"], "width": 2, "dash": "dot"}),
-    ):
+    ]
+    if phases:
+        larger = np.maximum(np.sum(list(phases.values()), axis=0), steps.compute_ns)
+        lines.append(("max(CPU, GPU)", larger, {"color": LINES["other"], "width": 2, "dash": "dot"}))
+    for name, ns, line in lines:
         style = {"line": {**line, "shape": "hv"}, "mode": "lines", "hovertemplate": "%{y:.3f} ms"}
         made.add_trace(go.Scatter(x=bins.x, y=bins.mean(ns), name=name, **style))
     made.update_xaxes(title={"text": "step"})

@@ -40,13 +40,10 @@ def write_csv(summary: Summary, target: Path, *, of: Iterable[Path] = ()) -> tup
 
 
 def _steps(device: DeviceSummary) -> Iterator[Sequence[object]]:
-    table = device.steps
-    columns = [getattr(table, name).tolist() for name in STEP_COLUMNS]
-    phase = STEP_COLUMNS.index("phase")
-    for row in zip(*columns, strict=True):
-        cells = ["" if value == -1 else value for value in row]
-        cells[phase] = BATCH_PHASES[row[phase]] if row[phase] >= 0 else ""
-        yield (device.device, *cells)
+    columns: dict[str, Sequence[object]] = {**device.steps.to_json()}
+    columns["phase"] = [BATCH_PHASES[phase] if phase >= 0 else None for phase in device.steps.phase.tolist()]
+    for row in zip(*columns.values(), strict=True):
+        yield (device.device, *("" if value is None else value for value in row))
 
 
 def _gaps(device: DeviceSummary) -> Iterator[Sequence[object]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -165,40 +165,29 @@ class StepsView(View):
 
     def sheets(self) -> Iterable[Sheet]:
         for device in self.full.devices:
-            steps = device.steps
+            steps = device.steps.to_json()
+            shown = ("period_ns", "cpu_work_ns", "cpu_exposed_ns", "compute_ns", "gap_ns")
             rows = [
-                (
-                    f"step {steps.step[row]}",
-                    duration(int(steps.period_ns[row])),
-                    duration(int(steps.cpu_work_ns[row])),
-                    duration(int(steps.cpu_exposed_ns[row])),
-                    duration(int(steps.compute_ns[row])),
-                    duration(int(steps.gap_ns[row])),
-                )
-                for row in range(min(ROWS_SHOWN, len(steps)))
+                (f"step {steps['step'][row]}", *(duration(steps[name][row]) for name in shown))
+                for row in range(min(ROWS_SHOWN, len(device.steps)))
             ]
-            title = f"the first of {counted(len(steps), 'step')} on GPU {device.device}"
+            title = f"the first of {counted(len(device.steps), 'step')} on GPU {device.device}"
             yield Sheet(("", "period", "host work", "exposed", "compute", "gap before"), rows, title)
 
     def to_json(self) -> dict[str, Any]:
-        """The steps of each device, column by column; times in nanoseconds, -1 where there is none."""
-        devices = [
-            {"device": each.device}
-            | {field.name: getattr(each.steps, field.name).tolist() for field in fields(each.steps)}
-            for each in self.full.devices
-        ]
-        return {"devices": devices}
+        """The steps of each device, column by column; times in nanoseconds, None where unknown."""
+        return {"devices": [{"device": each.device} | each.steps.to_json() for each in self.full.devices]}
 
     def __repr__(self) -> str:
         return counted(self.full.n_steps, "step")
 
     def to_pandas(self) -> pd.DataFrame:
-        """One row a step and device; phases of batches in words, None where unknown."""
+        """One row a step and device; phases of batches in words. What is unknown is NA, or None in place of words."""
         import pandas as pd
 
         frames = [device.steps.to_pandas().assign(device=device.device) for device in self.full.devices]
         table = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame({"phase": []})
-        table["phase"] = [BATCH_PHASES[phase] if phase >= 0 else None for phase in table["phase"]]
+        table["phase"] = [None if pd.isna(phase) else BATCH_PHASES[phase] for phase in table["phase"]]
         return table
 
 

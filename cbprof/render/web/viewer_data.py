@@ -7,13 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from cbprof.analysis.accounting.blame import CAUSES, Cause, blame_pieces, cause_key
+from cbprof.analysis.accounting.blame import blame_gaps, blame_pieces
+from cbprof.analysis.accounting.cause_tree import causes
 from cbprof.analysis.accounting.gaps import find_gaps
-from cbprof.analysis.accounting.host import HostTimeline
-from cbprof.analysis.accounting.intervals import Intervals, sum_by
+from cbprof.analysis.accounting.intervals import Intervals
 from cbprof.analysis.accounting.states import GPU_ACTIVE, States
 from cbprof.analysis.accounting.window import Window
-from cbprof.names import short
 from cbprof.render.picture.scene import Scene, StepBounds, lane_order
 from cbprof.render.theme import STATES, UNTRACED, phase_colors
 from cbprof.render.web.viewer_coarse import MOST_SPANS, PackedColumn, Stretches, coarse_document, pack, stretches
@@ -120,30 +119,19 @@ def _packed_states(found: States, where: Stretches | None) -> dict[str, PackedCo
 def _packed_blame(scene: Scene, found: States) -> dict[str, Any]:
     """The gaps cut where their cause changes: piece ``i`` begins at ``start[i]``, because of ``causes[cause[i]]``.
 
-    A piece ends where the next one, or the activity that ends the gap, begins.
+    A piece ends where the next one, or the activity that ends the gap, begins. Causes go by their names in the report.
     """
     trace, host = scene.trace, scene.host
     gaps = find_gaps(trace, found, host, scene.activity)
     pieces = blame_pieces(trace, found.device, gaps, host)
-    key = cause_key(pieces.cause, pieces.name_id, host.labels)
-    keys, first, group = np.unique(key, return_index=True, return_inverse=True)
-    order = np.argsort(-sum_by(group, pieces.end - pieces.start, len(keys)), kind="stable")
-    labels = [cause_in_words(host, Cause(pieces.cause[row]), int(pieces.name_id[row])) for row in first[order].tolist()]
-    number = np.empty(len(keys), dtype=np.int64)
-    number[order] = np.minimum(np.arange(len(keys)), MOST_CAUSES)
-    causes = (
-        labels if len(labels) <= MOST_CAUSES + 1 else [*labels[:MOST_CAUSES], f"{len(labels) - MOST_CAUSES} others"]
-    )
+    by_name = causes(trace, blame_gaps(trace, found.device, gaps, host), host)
+    labels = [total.in_words for total in by_name.totals]
+    shown = labels if len(labels) <= MOST_CAUSES + 1 else [*labels[:MOST_CAUSES], f"{len(labels) - MOST_CAUSES} others"]
     return {
-        "causes": [{"label": label, "color": color} for label, color in zip(causes, phase_colors(causes), strict=True)],
+        "causes": [{"label": label, "color": color} for label, color in zip(shown, phase_colors(shown), strict=True)],
         "start": pack(pieces.start - found.window.start_ns, delta=True),
-        "cause": pack(number[group]),
+        "cause": pack(np.minimum(by_name.places(pieces.cause, pieces.span), len(shown) - 1)),
     }
-
-
-def cause_in_words(host: HostTimeline, cause: Cause, name_id: int) -> str:
-    """What the device waited for."""
-    return CAUSES.get(cause) or short(host.labels[name_id])
 
 
 def _steps_within(scene: Scene, where: Stretches) -> StepBounds:
