@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
+import gzip
 import json
 import os
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from fleet_samples import BETWEEN, LATENCY, LAUNCH, US, Pace, timeline, usual, write_fleet
 from typer.testing import CliRunner
 
 from cbprof.analysis.ranks.report import RanksReport
+from cbprof.analysis.summary import summarize
 from cbprof.cli.main import app
 from cbprof.errors import CbprofError, UsageError
 from cbprof.fleet import cluster, run, task
-from cbprof.fleet.dataset import Dataset
-from cbprof.fleet.files import find_files
+from cbprof.fleet.dataset import MARK, Dataset
+from cbprof.fleet.files import TraceFile, find_files
 from cbprof.fleet.run import run_fleet
 
 pytestmark = pytest.mark.xdist_group("fleet")  # what its tests share is made once, in one worker
@@ -374,10 +381,72 @@ def test_an_unreachable_scheduler_is_one_line(folder: Path, monkeypatch: pytest.
     assert "no answer" not in str(invoke(folder, "--scheduler", "nonsense://x").exception)
 
 
+def test_what_answers_but_is_no_scheduler_is_one_line(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "PATIENCE_S", 0.3)
+    with ThreadingHTTPServer(("127.0.0.1", 0), SimpleHTTPRequestHandler) as server:
+        serving = threading.Thread(target=server.serve_forever)
+        serving.start()
+        try:
+            result = invoke(folder, "--scheduler", f"tcp://127.0.0.1:{server.server_port}")
+        finally:
+            server.shutdown()
+            serving.join()
+    assert "cannot reach a Dask scheduler there: no answer" in str(result.exception)
+
+
+def test_the_cluster_of_this_machine_is_closed_to_its_other_users(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To whoever does not have the keys: no port of its processes lets a stranger in."""
+    monkeypatch.setattr(cluster, "PATIENCE_S", 0.3)
+    pids = {os.getpid(), *client.run(os.getpid).values(), *client.run(os.getpid, nanny=True).values()}
+    ports = {
+        port.laddr.port
+        for pid in pids
+        for port in psutil.Process(pid).net_connections("tcp")
+        if port.status == psutil.CONN_LISTEN
+    }
+    scheduler = int(client.scheduler.address.rpartition(":")[2])
+    assert scheduler in ports
+    for port in ports:
+        for kind in ("tcp", "tls"):
+            with pytest.raises((OSError, TypeError)):
+                asyncio.run(cluster._greet(f"{kind}://127.0.0.1:{port}"))
+
+
+def test_what_is_no_file_is_a_row(folder: Path, shared: Cluster, tmp_path: Path) -> None:
+    good = tmp_path / "good.json"
+    good.write_bytes((folder / "rank00000.pt.trace.json").read_bytes())
+    os.mkfifo(tmp_path / "fifo.json")
+    (tmp_path / "device.json").symlink_to("/dev/zero")
+    (tmp_path / "nothing.json").symlink_to("nowhere")
+    (tmp_path / "again.json").symlink_to(good)
+    os.link(good, tmp_path / "third.json")
+    for paths in (
+        [str(tmp_path)],
+        [str(tmp_path / "*.json")],
+        sorted(map(str, tmp_path.iterdir())),
+        [str(tmp_path)] * 2,
+    ):
+        for report in (
+            run_fleet(find_files(paths), shared),
+            run.run_local(find_files(paths), partial(task.examine_local, summarize=summarize, cached=False)),
+        ):
+            assert len(report.rows) == 1
+            assert {(Path(file.name).name, file.reason) for file in report.failed} == {
+                ("fifo.json", "a FIFO, not a file"),
+                ("device.json", "a device, not a file"),
+                ("nothing.json", "a link to nowhere, which is not there"),
+            }
+
+
 def test_a_cluster_that_is_there_is_joined(report: RanksReport, folder: Path, client: Any) -> None:
-    with cluster.joined_cluster(client.scheduler.address, RANKS) as joined:
+    import dask
+
+    keys = client.security
+    known = {"ca-file": keys.tls_ca_file, "client": {"cert": keys.tls_client_cert, "key": keys.tls_client_key}}
+    tls = {f"distributed.comm.tls.{name}": value for name, value in known.items()}
+    with dask.config.set(tls), cluster.joined_cluster(client.scheduler.address, RANKS) as joined:
         assert run_fleet(find_files([str(folder / "rank00000.pt.trace.json")]), lambda _: _as(joined)).rows
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, dask.config.set(tls):
         patch.setattr(cluster, "__version__", "0.0")
         joining = cluster.joined_cluster(client.scheduler.address, RANKS)
         with pytest.raises(CbprofError, match=r"has 0\.\d+\.\d+, this is 0\.0; install the same everywhere"), joining:
@@ -400,6 +469,83 @@ def test_a_dataset_that_workers_do_not_see(folder: Path, shared: Cluster, tmp_pa
 def _client(shared: Cluster) -> Any:
     with shared(1) as client:
         return client
+
+
+def damaged(content: bytes, how: str) -> bytes:
+    rows = b"[[[],{},3]]"
+    return {
+        "cut": content[:-15],
+        "flipped": bytes(byte ^ 0x5A if 20 <= at < 60 else byte for at, byte in enumerate(content)),
+        "empty": b"",
+        "other": gzip.compress(rows, mtime=0),
+        "deep": gzip.compress(b"[" * 100_000, mtime=0),
+        "large": gzip.compress(bytes(1 << 20) * 300, 1, mtime=0),
+    }[how]
+
+
+@pytest.fixture(scope="module")
+def small(folder: Path, shared: Cluster, tmp_path_factory: pytest.TempPathFactory) -> tuple[list[TraceFile], Path, Any]:
+    """One file, its dataset, and its report."""
+    place = tmp_path_factory.mktemp("small")
+    files = find_files([str(folder / "rank00000.pt.trace.json")])
+    return files, place / "out.parquet", run_fleet(files, shared, out=str(place / "out.parquet")).to_json()
+
+
+@pytest.mark.parametrize(
+    ("part", "how"),
+    [
+        ("_summaries", "cut"),
+        ("_summaries", "flipped"),
+        ("_summaries", "other"),
+        ("_seen", "empty"),
+        ("_seen", "other"),
+        ("_seen", "deep"),
+        ("_seen", "large"),
+        ("gaps", "cut"),
+    ],
+)
+def test_a_damaged_part_is_done_anew(small: Any, shared: Cluster, part: str, how: str) -> None:
+    files, out, report = small
+    (path,) = (out / part).iterdir()
+    before = path.read_bytes()
+    path.write_bytes(damaged(before, how))
+    again = run_fleet(files, shared, out=str(out))
+    assert again.to_json() == report
+    if part != "_seen":
+        assert (out / part / path.name).read_bytes() == before
+
+
+def test_what_is_not_ours_in_a_dataset_stays(small: Any, shared: Cluster) -> None:
+    files, out, report = small
+    foreign = [out / "gaps" / "my_notes.parquet", out / "steps" / ".ipynb_checkpoints" / "x", out / "_seen" / "x" / "y"]
+    for path in foreign:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("mine")
+    (out / MARK).write_text("{")
+    assert run_fleet(files, shared, out=str(out)).to_json() == report
+    assert all(path.read_text() == "mine" for path in foreign)
+    for path in foreign:
+        path.unlink()
+
+
+def test_a_link_in_a_dataset_is_not_followed(folder: Path, tmp_path: Path) -> None:
+    out, precious = tmp_path / "out.parquet", tmp_path / "precious"
+    precious.mkdir()
+    (precious / "thesis.docx").write_text("years of work")
+    Dataset.begin(str(out))
+    (out / "steps").symlink_to(precious)
+    with pytest.raises(UsageError, match="steps: is not a folder of the dataset; remove it"):
+        Dataset.begin(str(out))
+    assert [path.name for path in precious.iterdir()] == ["thesis.docx"]
+
+
+@pytest.mark.parametrize("forged", ["../../elsewhere/" + "0" * 40, "0" * 39, 5])
+def test_a_forged_place_is_not_read(small: Any, shared: Cluster, forged: Any) -> None:
+    files, out, report = small
+    (path,) = (out / "_seen").iterdir()
+    rows = [[name, version, forged] for name, version, _ in json.loads(gzip.decompress(path.read_bytes()))]
+    path.write_bytes(gzip.compress(json.dumps(rows).encode()))
+    assert run_fleet(files, shared, out=str(out)).to_json() == report
 
 
 def test_what_is_no_dataset_is_left_alone(folder: Path, tmp_path: Path) -> None:

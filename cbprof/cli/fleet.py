@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from cbprof.fleet.files import TraceFile
     from cbprof.render.views.examined import RanksView
 
-NEEDED = ("dask", "distributed", "fsspec", "pyarrow")
+NEEDED = ("cryptography", "dask", "distributed", "fsspec", "pyarrow")
 
 
 def fleet(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 from collections.abc import Iterator
@@ -52,13 +53,15 @@ def safe_path() -> Iterator[None]:
 def local_cluster(n_files: int, *, workers: int | None = None, memory: str | None = None) -> Iterator[Client]:
     """Worker processes of this machine, one a core (no more than files); ``memory`` a worker, such as ``4GB``.
 
-    They end with the block.
+    They end with the block. They speak TLS with a certificate that is made for them, whose key no other process has:
+    whoever may talk to a scheduler may run code as the user, and any user of the machine may connect to its ports.
 
     Raises :class:`UsageError` for a limit that means nothing.
     """
     import dask
     from dask.utils import parse_bytes
     from distributed import Client, LocalCluster
+    from distributed.security import Security
 
     try:
         limit = parse_bytes(memory) if memory else "auto"
@@ -73,6 +76,8 @@ def local_cluster(n_files: int, *, workers: int | None = None, memory: str | Non
             processes=True,
             memory_limit=limit,
             host="127.0.0.1",
+            protocol="tls",
+            security=Security.temporary(),
             dashboard_address="127.0.0.1:0",  # None would take port 8787, and warn where another has it
             scheduler_kwargs={"dashboard": False},
             silence_logs=logging.CRITICAL,
@@ -91,6 +96,7 @@ def joined_cluster(address: str, n_files: int) -> Iterator[Client]:
     from distributed import Client
 
     try:
+        asyncio.run(_greet(address))
         client = Client(address, timeout=PATIENCE_S, set_as_default=False)
     except (OSError, ValueError, TypeError) as error:
         why = "no answer" if isinstance(error, OSError) else one_line(error)
@@ -102,6 +108,21 @@ def joined_cluster(address: str, n_files: int) -> Iterator[Client]:
             raise CbprofError(f"{address}: the scheduler has no workers; start some: dask worker {address}") from None
         _check_versions(client, address)
         yield client
+
+
+async def _greet(address: str) -> None:
+    """Raises OSError where nobody at ``address`` answers as a scheduler does, within :data:`PATIENCE_S` for all of it:
+    a client would wait for ever for somebody who speaks something else."""
+    from distributed.comm import connect
+    from distributed.security import Security
+
+    async with asyncio.timeout(PATIENCE_S):
+        comm = await connect(address, timeout=PATIENCE_S, **Security().get_connection_args("client"))
+        try:
+            await comm.write({"op": "identity", "reply": True})
+            await comm.read()
+        finally:
+            comm.abort()
 
 
 def cores() -> int:

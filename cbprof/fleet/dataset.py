@@ -11,7 +11,8 @@
         _cbprof.json                 marks the folder as ours
 
 CONTENT is the fingerprint of a file's bytes: a file that was copied, renamed or uploaded again is not analysed again,
-and one that was rewritten is. Readers of Parquet leave out what begins with an underscore.
+and one that was rewritten is. Readers of Parquet leave out what begins with an underscore. What is damaged is made
+anew; only files of these names are removed, and no link is followed.
 """
 
 from __future__ import annotations
@@ -19,11 +20,14 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import re
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, get_args
+from pathlib import Path
+from typing import Annotated, Any, get_args
 from uuid import uuid4
 
 import msgspec
@@ -33,17 +37,29 @@ import numpy.typing as npt
 from cbprof import __version__
 from cbprof.analysis.ranks.report import ExaminedFile
 from cbprof.analysis.summary import Summary
-from cbprof.errors import UsageError
+from cbprof.errors import CbprofError, UsageError
+from cbprof.files import cannot_write, write_whole
 from cbprof.fleet.files import TraceFile, filesystem
 from cbprof.fleet.secrets import one_line, shown
 from cbprof.fleet.tables import as_parquet, gaps_table, steps_table
 
-SCHEMA = 2
+SCHEMA = 3
 """Of the summaries; those of another schema or another version of cbprof are made anew."""
 
 MARK = "_cbprof.json"
 TABLES = ("steps", "gaps")
 AT_ONCE = 256
+MOST_BYTES = 256 << 20
+"""Of a summary, or of the versions seen, inflated."""
+
+# What we write, and so may remove. Whatever else lies in the folder is somebody else's.
+_OURS = {
+    "_summaries": re.compile(r"[0-9a-f]{40}\.json\.gz"),
+    "_seen": re.compile(r"[0-9a-f]{32}-(all|[0-9]+)\.json\.gz"),
+    **dict.fromkeys(TABLES, re.compile(r"[0-9a-f]{40}\.parquet")),
+}
+_DAMAGE = (OSError, EOFError, ValueError, TypeError, OverflowError, RecursionError, zlib.error, msgspec.DecodeError)
+"""What comes of reading a file that is damaged, or not there. It is done anew."""
 
 
 @dataclass(frozen=True)
@@ -66,8 +82,9 @@ class Dataset:
             ours = fs.exists(f"{root}/{MARK}") or not fs.exists(root) or (fs.isdir(root) and not fs.ls(root))
             if not ours:
                 raise UsageError(f"{shown(out)}: is there, and is no dataset of cbprof; choose another --out")
+            dataset._check_no_links()
             dataset._put(MARK, json.dumps({"schema": SCHEMA, "run": dataset.run}).encode())
-        except UsageError:
+        except CbprofError:
             raise
         except Exception as error:  # every store has errors of its own
             raise UsageError(f"{shown(out)}: cannot be written: {one_line(error, url)}") from None
@@ -90,18 +107,23 @@ class Dataset:
     def read(self, file: TraceFile, content: str) -> ExaminedFile | None:
         """What is known of this content, as of ``file``."""
         try:
-            stored = _decode(self._get(_summary(content)))
-        except (OSError, ValueError, msgspec.DecodeError):  # not there, or of another version
+            stored = _decode(self._get(_summary(content)), content)
+            fs, root = self._place
+            sizes = [fs.info(f"{root}/{_table(name, content)}")["size"] for name in TABLES[: len(stored.sizes)]]
+        except _DAMAGE:
             return None
-        return replace(stored, name=file.name, size=file.size) if stored else None
+        return replace(stored.file, name=file.name, size=file.size) if sizes == stored.sizes else None
 
     def write(self, examined: ExaminedFile, summary: Summary | None) -> None:
         """Keep what was found in a file, with its steps and gaps."""
         assert examined.content is not None
+        sizes = []
         if summary is not None:
             for name, table in zip(TABLES, (steps_table, gaps_table), strict=True):
-                self._put(_table(name, examined.content), as_parquet(table(examined, summary)))
-        self._put(_summary(examined.content), _encode(examined))
+                content = as_parquet(table(examined, summary))
+                self._put(_table(name, examined.content), content)
+                sizes.append(len(content))
+        self._put(_summary(examined.content), _encode(examined, sizes))
 
     # What the run does with it ----------------------------------------------------------------------------------------
 
@@ -109,24 +131,28 @@ class Dataset:
         """The files whose version was seen before, with what is known of their content."""
         content_of: dict[tuple[str, str], str] = {}
         for path in self._list("_seen"):
-            with suppress(OSError, ValueError):
+            with suppress(*_DAMAGE):
                 content_of |= {
-                    (name, version): content for name, version, content in json.loads(gzip.decompress(self._get(path)))
+                    (name, version): content
+                    for name, version, content in msgspec.json.decode(_inflated(self._get(path)), type=_SEEN)
                 }
-        there = {path.rpartition("/")[2] for path in self._list("_summaries")}
+        summaries, *tables = (self._list(folder) for folder in ("_summaries", *TABLES))
         wanted = [
             (file, content)
             for file in files
-            if file.version is not None and (content := content_of.get((file.name, file.version))) is not None
+            if file.version is not None
+            and (content := content_of.get((file.name, file.version))) is not None
+            and _summary(content) in summaries
         ]
-        wanted = [(file, content) for file, content in wanted if _summary(content).rpartition("/")[2] in there]
         for first in range(0, len(wanted), AT_ONCE):
             some = wanted[first : first + AT_ONCE]
             texts = self._get_all([_summary(content) for _, content in some])
             for file, content in some:
-                stored = _decode(texts[_summary(content)]) if _summary(content) in texts else None
-                if stored is not None:
-                    yield file, replace(stored, name=file.name, size=file.size)
+                with suppress(*_DAMAGE):
+                    stored = _decode(texts.get(_summary(content), b""), content)
+                    sizes = [there.get(_table(name, content)) for name, there in zip(TABLES, tables, strict=True)]
+                    if sizes[: len(stored.sizes)] == stored.sizes:
+                        yield file, replace(stored.file, name=file.name, size=file.size)
 
     def remember(self, seen: Iterable[tuple[TraceFile, ExaminedFile]], part: str) -> None:
         """Note the content of these versions, so that they need not even be read again."""
@@ -171,24 +197,35 @@ class Dataset:
         if "://" in self.url:
             fs.pipe_file(f"{root}/{path}", content)
             return
-        target = f"{root}/{path}"
-        os.makedirs(os.path.dirname(target), exist_ok=True)
-        partial = f"{target}.{uuid4().hex}.part"
+        target = Path(f"{root}/{path}")
         try:
-            with open(partial, "wb") as file:
-                file.write(content)
-            os.replace(partial, target)
-        finally:
-            with suppress(OSError):
-                os.unlink(partial)
+            target.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise cannot_write(target, "the dataset", error) from error
+        write_whole(target, content, "the dataset")
 
-    def _list(self, folder: str) -> list[str]:
+    def _list(self, folder: str) -> dict[str, int]:
+        """The size of each file in ``folder`` whose name is one of ours."""
         fs, root = self._place
         fs.invalidate_cache()
         try:
-            return [f"{folder}/{path.rpartition('/')[2]}" for path in fs.ls(f"{root}/{folder}", detail=False)]
-        except FileNotFoundError:
-            return []
+            inside = fs.ls(f"{root}/{folder}", detail=True)
+        except (FileNotFoundError, NotADirectoryError):
+            return {}
+        found = {each["name"].rpartition("/")[2]: each for each in inside if each["type"] == "file"}
+        return {
+            f"{folder}/{name}": each["size"]
+            for name, each in found.items()
+            if _OURS[folder].fullmatch(name) and not each.get("islink")
+        }
+
+    def _check_no_links(self) -> None:
+        """Raise :class:`UsageError` where one of our folders is a link, or no folder."""
+        _, root = self._place
+        for folder in ("ranks", *_OURS) if "://" not in self.url else ():
+            place = os.path.join(root, folder)
+            if os.path.islink(place) or (os.path.exists(place) and not os.path.isdir(place)):
+                raise UsageError(f"{place}: is not a folder of the dataset; remove it, or choose another --out")
 
 
 @lru_cache(maxsize=8)
@@ -213,23 +250,37 @@ def _table(name: str, content: str) -> str:
 
 
 class _Stored(msgspec.Struct):
+    """``sizes``: of the tables, in bytes; empty where there are none."""
+
     schema: int
     cbprof: str
+    sizes: list[int]
     file: ExaminedFile
 
 
-def _encode(examined: ExaminedFile) -> bytes:
-    stored = _Stored(SCHEMA, __version__, examined)
+_SEEN = list[tuple[str, str, Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{40}$")]]]
+
+
+def _encode(examined: ExaminedFile, sizes: list[int]) -> bytes:
+    stored = _Stored(SCHEMA, __version__, sizes, examined)
     return gzip.compress(msgspec.json.encode(stored, enc_hook=np.ndarray.tolist), compresslevel=3, mtime=0)
 
 
-def _decode(content: bytes) -> ExaminedFile | None:
-    """None where another version wrote it."""
-    try:
-        stored = msgspec.json.decode(gzip.decompress(content), type=_Stored, dec_hook=_array)
-    except (OSError, EOFError, msgspec.DecodeError):
-        return None
-    return stored.file if (stored.schema, stored.cbprof) == (SCHEMA, __version__) else None
+def _decode(content: bytes, fingerprint: str) -> _Stored:
+    """Raises one of :data:`_DAMAGE` where it is not what this version wrote of the file with that fingerprint."""
+    stored = msgspec.json.decode(_inflated(content), type=_Stored, dec_hook=_array)
+    if (stored.schema, stored.cbprof, stored.file.content) != (SCHEMA, __version__, fingerprint):
+        raise ValueError("of another version, or of another file")
+    return stored
+
+
+def _inflated(content: bytes) -> bytes:
+    """Raises :class:`ValueError` where it is cut, or more than :data:`MOST_BYTES`."""
+    inflate = zlib.decompressobj(wbits=31)  # gzip, with its checksum
+    text = inflate.decompress(content, MOST_BYTES)
+    if not inflate.eof:
+        raise ValueError("cut, or too large")
+    return text
 
 
 def _array(kind: Any, value: list[int]) -> npt.NDArray[np.integer[Any]]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+import stat
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from glob import glob, has_magic
 from pathlib import Path
@@ -28,13 +29,16 @@ _VERSIONS = ("ETag", "etag", "md5Hash", "generation", "content_md5", "LastModifi
 class TraceFile:
     """Where a file is. ``url`` opens it, and may hold a signature; ``name`` is what is shown and stored.
 
-    ``version`` changes when the file does; None where its place does not say.
+    ``version`` changes when the file does; None where its place does not say. ``reason``: why it cannot be read, where
+    that shows without opening it.
     """
 
     name: str
     url: str = field(repr=False)
     size: int
     version: str | None
+    reason: str | None = None
+    identity: Hashable = field(default=None, repr=False)
 
     @property
     def is_local(self) -> bool:
@@ -42,16 +46,19 @@ class TraceFile:
 
 
 def find_files(paths: Sequence[str]) -> list[TraceFile]:
-    """The files that are named, that match, or that lie in the folders (at any depth), each once.
+    """The files that are named, that match, or that lie in the folders (at any depth), each once, by whatever names.
+
+    What is there and can be no trace, such as a FIFO, a device or a link to nothing, has a ``reason``.
 
     Raises :class:`DataError` where there is nothing, :class:`UsageError` where a kind of URL needs another package.
     """
-    found: dict[str, TraceFile] = {}
+    found: dict[Hashable, TraceFile] = {}
     for path in paths:
         new = list(_local(path) if "://" not in path else _remote(path))
         if not new:
             raise DataError(f"{shown(path)}: {_why_nothing(path)}")
-        found |= {file.url: file for file in new}
+        for file in new:
+            found.setdefault(file.url if file.identity is None else file.identity, file)
     return list(found.values())
 
 
@@ -70,15 +77,37 @@ def _local(path: str) -> Iterator[TraceFile]:
         inside = (os.path.join(folder, name) for folder, _, names in os.walk(path, onerror=_refuse) for name in names)
         paths = _once(sorted(name for name in inside if _is_trace(os.path.relpath(name, path))))
     elif has_magic(path) and not os.path.exists(path):
-        paths = sorted(name for name in glob(path, recursive=True) if os.path.isfile(name))
+        paths = sorted(name for name in glob(path, recursive=True) if not os.path.isdir(name))
     else:
-        paths = [path]
-    for name in paths:
         try:
-            stat = os.stat(name)
+            os.lstat(path)
         except OSError as error:
-            raise DataError(f"{name}: cannot be read: {error.strerror or error}; check the name") from None
-        yield TraceFile(name, str(Path(name).absolute()), stat.st_size, f"{stat.st_mtime_ns}-{stat.st_ino}")
+            raise DataError(f"{path}: cannot be read: {error.strerror or error}; check the name") from None
+        paths = [path]
+    yield from map(_looked_at, paths)
+
+
+def _looked_at(name: str) -> TraceFile:
+    """The file of a name that is there."""
+    url = str(Path(name).absolute())
+    try:
+        status = os.stat(name)
+    except OSError as error:
+        to_nothing = isinstance(error, FileNotFoundError)
+        why = (
+            f"a link to {os.readlink(name)}, which is not there" if to_nothing else f"cannot be read: {error.strerror}"
+        )
+        return TraceFile(name, url, 0, None, why)
+    identity = status.st_dev, status.st_ino
+    if not stat.S_ISREG(status.st_mode):
+        return TraceFile(name, url, 0, None, f"{_kind(status.st_mode)}, not a file", identity)
+    return TraceFile(name, url, status.st_size, f"{status.st_mtime_ns}-{status.st_ino}", None, identity)
+
+
+def _kind(mode: int) -> str:
+    if stat.S_ISFIFO(mode):
+        return "a FIFO"
+    return "a socket" if stat.S_ISSOCK(mode) else "a folder" if stat.S_ISDIR(mode) else "a device"
 
 
 def _refuse(error: OSError) -> None:

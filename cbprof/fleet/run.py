@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager
 from itertools import islice
 from multiprocessing import get_context
@@ -37,6 +38,8 @@ MOST_UNDER_WAY = 2000
 WORTH_A_PROCESS = 8 << 20
 """Bytes in all from which reading takes longer than starting processes for it."""
 
+KILLED = "the process that read it was killed; it may need more memory than there is: record fewer steps"
+
 Result = tuple[TraceFile, ExaminedFile]
 Done = Callable[[int, int], None]
 """Told how many more files are done, and how many of these were known already."""
@@ -47,12 +50,40 @@ def run_local(files: Sequence[TraceFile], examine: Callable[[TraceFile], Examine
 
     ``examine`` is pickled by name: large files are read by other processes, one a core.
     """
-    workers = min(len(files), cores())
-    if workers == 1 or sum(file.size for file in files) < WORTH_A_PROCESS:
-        return compare_ranks([examine(file) for file in files])
+    readable = [file for file in files if file.reason is None]
+    workers = min(len(readable), cores())
+    if workers <= 1 or sum(file.size for file in readable) < WORTH_A_PROCESS:
+        found = iter([examine(file) for file in readable])
+    else:
+        found = iter(_by_processes(readable, examine, workers))
+    return compare_ranks([next(found) if file.reason is None else _refused(file) for file in files])
+
+
+def _by_processes(
+    files: Sequence[TraceFile], examine: Callable[[TraceFile], ExaminedFile], workers: int
+) -> list[ExaminedFile]:
+    """Where a process is killed, such as for its memory, its files and those of its neighbours are read once more, each
+    alone in a process of its own: the one that ends it again is the one to blame."""
     # Spawned, not forked: the parent may hold threads, and a child needs nothing of it.
-    with safe_path(), ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        return compare_ranks(list(pool.map(examine, files)))
+    context = get_context("spawn")
+    found: list[ExaminedFile] = []
+    with safe_path():
+        with ProcessPoolExecutor(workers, mp_context=context) as pool:
+            tasks = [pool.submit(examine, file) for file in files]
+        for file, task in zip(files, tasks, strict=True):
+            try:
+                found.append(task.result())
+            except BrokenProcessPool:
+                with ProcessPoolExecutor(1, mp_context=context) as alone:
+                    try:
+                        found.append(alone.submit(examine, file).result())
+                    except BrokenProcessPool:
+                        found.append(ExaminedFile(file.name, file.size, reason=KILLED))
+    return found
+
+
+def _refused(file: TraceFile) -> ExaminedFile:
+    return ExaminedFile(file.name, file.size, reason=file.reason)
 
 
 def run_fleet(
@@ -72,6 +103,7 @@ def run_fleet(
     results = {file.url: (file, known) for file, known in dataset.known(files)} if dataset else {}
     if results:
         done(len(results), len(results))
+    results |= {file.url: (file, _refused(file)) for file in files if file.reason is not None}
     missing = [file for file in files if file.url not in results]
     if missing:
         with cluster(len(missing)) as client:
