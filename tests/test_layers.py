@@ -35,7 +35,7 @@ MAY_IMPORT = {
     "render": {"files", "numbers", "names", "errors", "meta", "trace", "analysis"},
     "engine": {"files", "errors"},
     "record": {"files", "errors", "meta", "riders", "trace", "formats", "engine"},
-    "fleet": {"numbers", "__init__", "errors", "meta", "trace", "formats", "analysis", "render"},
+    "fleet": {"files", "numbers", "__init__", "errors", "meta", "trace", "formats", "analysis", "render"},
     "lab": {"files", "numbers", "errors", "meta", "trace", "formats", "analysis", "render", "record", "engine"},
     "api": {
         "files",
