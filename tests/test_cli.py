@@ -53,6 +53,32 @@ def test_run_serves_both_modes_and_compares_them(both: tuple[Path, subprocess.Co
         assert len(trace.steps) == 12
 
 
+@pytest.mark.parametrize(
+    "command",
+    [("run", "--mode", "both", *SMALL), ("run", "--mode", "async", *SMALL, "-o", "trace.async.json"),
+     ("record", "-o", "trace.sync.json", "--", sys.executable, "-c", "print('started')")],
+    ids=["both modes", "one mode", "a program"],
+)  # fmt: skip
+def test_no_older_trace_is_replaced_unasked(
+    both: tuple[Path, subprocess.CompletedProcess[str]], command: tuple[str, ...]
+) -> None:
+    folder, _ = both
+    before = {path: path.read_bytes() for path in folder.iterdir()}
+    done = cbprof(*command, cwd=folder)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.count("\n") == 1
+    assert ".json: is there already; give --force to replace it, or --output another name" in done.stderr
+    assert {path: path.read_bytes() for path in folder.iterdir()} == before
+
+
+def test_an_older_trace_is_replaced_where_it_was_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "t.json").write_text("old")
+    program = "import cbprof; t = cbprof.Tracer(); t.cpu('x').__enter__(); t.close()"
+    done = cbprof("record", "--force", "-o", "t.json", "--", sys.executable, "-c", program, cwd=tmp_path)
+    assert done.returncode in (0, 1), done.stderr
+    assert "is there already" not in done.stderr
+
+
 def test_the_traces_of_a_run_open_in_every_command(both: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
     folder, _ = both
     report = cbprof("report", "trace.sync.json", cwd=folder)

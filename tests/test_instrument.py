@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 import cbprof
-from cbprof.errors import CbprofError, UsageError
+from cbprof.errors import UsageError
 from cbprof.formats import load
 from cbprof.record import tracer as instrument
 from cbprof.record.clocks.base import BlockingClock, ClockErrors, Times
@@ -344,8 +344,8 @@ def test_a_full_disk_is_told_at_the_end(tmp_path: Path, monkeypatch: pytest.Monk
     with tracer.cpu("schedule"):
         pass
     monkeypatch.setattr(instrument.TraceWriter, "span", lambda *_, **__: (_ for _ in ()).throw(OSError(28, "no space")))
-    with pytest.raises(CbprofError, match="recording stopped after 0 spans"):
-        tracer.close()
+    tracer.close()
+    assert "recording stopped after 0 spans" in str(tracer.failure)
     assert not load(tmp_path / "trace.json").complete
 
 

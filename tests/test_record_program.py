@@ -291,5 +291,16 @@ ASKED = Settings("/t.json", "/f")
         ),
     ],
 )
-def test_outcome_lines(what: Ended, asked: Settings, said: list[str]) -> None:
+def test_outcome_lines(
+    what: Ended, asked: Settings, said: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for process in what.processes:
+        for file in (*process.files, *process.cupti, *process.lost, process.part):
+            Path(file or "none").touch()
     assert outcome_lines(what, asked) == said
+
+
+def test_a_file_that_is_not_there_is_not_said_to_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert not any("wrote" in line for line in outcome_lines(ended(RECORDED), ASKED))

@@ -74,7 +74,7 @@ class Watcher(NoHooks):
         self.arrived_at[request] = time_ns
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(case=cases(), mode=st.sampled_from(["sync", "async"]))
 def test_every_workload_is_served_right(case: Case, mode: Mode) -> None:
     config, requests, watcher = case.config, case.requests(), Watcher()

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from cbprof.cli.options import parse_window, refuse_with
-from cbprof.cli.writing import check_output
+from cbprof.cli.writing import check_is_new, check_output
 from cbprof.errors import DataError
 
 
@@ -30,6 +30,7 @@ def record(
     cupti: Annotated[
         bool, typer.Option("--cupti", help="torch.profiler too, while recording, into NAME.cupti.json.gz.")
     ] = False,
+    force: Annotated[bool, typer.Option("--force", "-f", help="Replace an older trace of that name.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No live line.")] = False,
 ) -> None:
     """Start a program unchanged and record what is known in it: the continuous batching of transformers, engines that
@@ -56,6 +57,7 @@ def record(
     if steps is not None:
         refuse_with(context, "--steps", "seconds", "on_signal")
     check_output(output)
+    check_is_new([output], force=force)
     settings = Settings(
         out=str(output.absolute()),
         folder="",

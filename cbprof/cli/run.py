@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cbprof.cli.options import format_lengths, parse_lengths, parse_window, refuse_with
-from cbprof.cli.writing import check_output
+from cbprof.cli.writing import check_is_new, check_output
 from cbprof.engine.config import EngineConfig
 from cbprof.engine.placement import Placement
 from cbprof.engine.workload import Workload
@@ -96,6 +96,7 @@ def run(
         str | None,
         typer.Option(metavar="FIRST:LAST", help="Profile these steps with CUPTI too, into NAME.cupti.json.gz."),
     ] = None,
+    force: Annotated[bool, typer.Option("--force", "-f", help="Replace an older trace of that name.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No live line.")] = False,
 ) -> None:
     """Serve a workload, record it, and say where the time went.
@@ -155,6 +156,7 @@ def run(
         ModeChoice.both: {"sync": with_infix(output, "sync"), "async": with_infix(output, "async")},
     }
     paths = {each: placement.path(path) for each, path in paths_of[mode].items()}
+    check_is_new(paths.values(), force=force)
     if placement.world_size > 1:
         _keep_cores_apart(config, placement)
     quiet = quiet or workload.rank > 0

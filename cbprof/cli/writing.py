@@ -54,3 +54,10 @@ def check_output(output: Path, *, inputs: Iterable[Path] = ()) -> None:
             raise UsageError(f"{output}: is not a file; give the output another name")
     check_not_among(output, inputs)
     check_takes_files(output.parent, output, "the output")
+
+
+def check_is_new(outputs: Iterable[Path], *, force: bool) -> None:
+    """Raise :class:`UsageError` where a recording is there already, which no other run would give again."""
+    for output in outputs:
+        if isfile(output) and not force:
+            raise UsageError(f"{output}: is there already; give --force to replace it, or --output another name")
