@@ -80,6 +80,15 @@ CASES = (
          stop_tokens=stop_tokens(15)),
     case("arrivals at 20/s and stop tokens", GPU, kind=EARLY, rate=20.0, requests=40, new_tokens=(400, 400),
          stop_tokens=stop_tokens(50)),
+    case("arrivals at 20/s, jitter 20 %", Costs(compute=5000, jitter=0.2), kind=OPEN, rate=20.0, requests=40),
+    case("stop tokens, mean 6, jitter 20 %", Costs(compute=5000, jitter=0.2), kind=EARLY, requests=100,
+         new_tokens=(400, 400), stop_tokens=stop_tokens(6)),
+    case("stop tokens and preemption", GPU, kind=EARLY, requests=40, new_tokens=(100, 100),
+         stop_tokens=stop_tokens(50), config={"num_blocks": 20, "max_context": 160}),
+    case("stop tokens and chunked prefill", GPU, kind=EARLY, requests=40, prompt_len=(60, 200), new_tokens=(100, 100),
+         stop_tokens=stop_tokens(15), config={"max_batch_tokens": 32, "prefill_chunk": 16}),
+    case("async to sync, arrivals and stop tokens", GPU, kind=EARLY, measured="async", predicted="sync", rate=20.0,
+         requests=40, new_tokens=(400, 400), stop_tokens=stop_tokens(50)),
     case("async on itself", EVEN, measured="async"),
     case("async on itself, glue and wake-up", Costs(compute=600, glue=50, wake=100), measured="async"),
     case("sync on itself", EVEN, predicted="sync"),
@@ -89,14 +98,4 @@ CASES = (
     case("async to sync, GPU-bound", GPU, measured="async", predicted="sync"),
 )  # fmt: skip
 
-BARS = {LENGTHS: 0.01, OPEN: 0.03, EARLY: 0.03}
-
-BEYOND_THE_BAR = frozenset(
-    {
-        "arrivals at 20/s",
-        *(f"stop tokens, mean {mean}" for mean in (15, 6, 3)),
-        "stop tokens, mean 15, host-bound",
-        "arrivals at 20/s and stop tokens",
-    }
-)
-"""What the replay gets wrong: batches keep their requests, which a faster engine or a late finish would change."""
+BARS = {LENGTHS: 0.01, OPEN: 0.01, EARLY: 0.01}

@@ -14,7 +14,7 @@ from cbprof.analysis.predict.host_work import Batches, HostPieces, find_batches,
 from cbprof.analysis.predict.replay import Operation, StepDurations
 from cbprof.analysis.predict.whatif import WhatIf
 from cbprof.errors import UsageError
-from cbprof.trace import NONE, Int64, Kind, Trace
+from cbprof.trace import NONE, Int64, Kind, RequestEvent, Trace
 
 CAPTURE = ONE_OFF[0]
 _NEVER = np.iinfo(np.int64).min
@@ -87,7 +87,7 @@ def measure(trace: Trace, what_if: WhatIf) -> Measured:
     )
     compute = _after_captures(trace, lane, batches, compute)
     own = _captured(trace, batches, pieces)
-    repeated = _repeated(own, what_if.slots - _slots_of(trace))
+    repeated = _repeated(own, what_if.slots - slots_of(trace))
 
     before, after = pieces.sums(2 * len(batches)).reshape(-1, 2).T
     rows = 2 * np.arange(len(batches))
@@ -108,6 +108,7 @@ def measure(trace: Trace, what_if: WhatIf) -> Measured:
             d2h.latency_ns(compute.end),
             d2h.length_ns,
         ),
+        arrived_ns=_arrived(trace, batches, pieces),
         not_before_ns=batches.came,
         alone=batches.alone,
     )
@@ -191,12 +192,34 @@ def _waking(trace: Trace, batches: Batches) -> tuple[Int64, Int64]:
     return _or_median(wake, slept), _or_median(end - start, known & ~slept)
 
 
+def _arrived(trace: Trace, batches: Batches, pieces: HostPieces) -> Int64:
+    """When the host may begin each batch, so that it has come to the same point once the last new request arrives.
+
+    A request is in the first batch that it rides in, or that its first token comes from, where no riders are known.
+    """
+    table, riders = trace.requests, trace.riders
+    arrived = np.full(len(batches), _NEVER)
+    arrives = table.event == RequestEvent.ARRIVE
+    times = dict(zip(table.request[arrives].tolist(), table.time_ns[arrives].tolist(), strict=True))
+    if len(riders):
+        request, first = np.unique(riders.request, return_index=True)
+        row = batches.row_of(riders.step[first])
+    else:
+        first = np.flatnonzero(table.event == RequestEvent.FIRST)
+        request, row = table.request[first], np.searchsorted(batches.results, table.time_ns[first]) - 1
+    time = np.array([times.get(each, _NEVER) for each in request.tolist()], dtype=np.int64)
+    known = (row >= 0) & (time > batches.launched[0])
+    row, time = row[known], time[known]
+    np.maximum.at(arrived, row, time - pieces.before(2 * row, time))
+    return arrived
+
+
 def _or_median(values: Int64, known: npt.NDArray[np.bool_]) -> Int64:
     usual = int(np.median(values[known])) if known.any() else 0
     return np.where(known, values, usual)
 
 
-def _slots_of(trace: Trace) -> int:
+def slots_of(trace: Trace) -> int:
     """Through how many slots the batches went: 1 in sync, and as many as were seen in async, or else two."""
     if trace.mode != "async":
         return 1

@@ -125,6 +125,12 @@ class HostPieces:
         """The predicted time of each group."""
         return sum_by(self.group, self.predicted_ns, groups)
 
+    def first_start(self, group: Int64, default: Int64) -> Int64:
+        """When the first piece of each group begins; ``default`` where it has none."""
+        first = np.searchsorted(self.group, group)
+        there = np.append(self.group, NONE)[first] == group
+        return np.where(there, np.append(self.start, 0)[first], default)
+
     def before(self, group: Int64, time: Int64) -> Int64:
         """For each (group, time of the trace), the predicted nanoseconds of the group's pieces before that time.
 

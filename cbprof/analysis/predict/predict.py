@@ -16,16 +16,17 @@ from cbprof.analysis.accounting.cut_out import without_profiled_steps
 from cbprof.analysis.accounting.idle import idle_ns, idle_pct
 from cbprof.analysis.accounting.states import gpu_active
 from cbprof.analysis.accounting.window import GPU_SPAN, Window, device_windows, run_window
-from cbprof.analysis.predict.durations import Measured, measure
-from cbprof.analysis.predict.predicted_trace import predicted_trace
+from cbprof.analysis.predict.durations import Measured, measure, slots_of
+from cbprof.analysis.predict.predicted_trace import Replayed, in_measured_batches, predicted_trace
 from cbprof.analysis.predict.profile import Profile, measure_profile
 from cbprof.analysis.predict.profile_replay import replay_profile, replayed_trace
-from cbprof.analysis.predict.replay import Schedule, replay
+from cbprof.analysis.predict.replay import replay
+from cbprof.analysis.predict.serving import Served, serve, service_of
 from cbprof.analysis.predict.whatif import WhatIf
 from cbprof.meta import Meta
+from cbprof.numbers import percent
 from cbprof.trace import NONE, Int64, Trace
 
-# Facts of the measured run that say nothing about the predicted one.
 SCHEMA = 1
 
 
@@ -36,6 +37,10 @@ class Prediction:
     ``trace``: the predicted run, evidence ``predicted``. ``ceiling_ns``: the time left if the GPU never waited, as in
     the report of the measured run: its GPU active time, by the speed of the what-if, but no more than was predicted.
     ``one_off_ns``: graph captures within the predicted run, once per slot; the predicted time includes them.
+    With requests that arrive, or end by stop tokens, it is the sync order without host and copies: a GPU that waits for
+    requests still waits.
+    ``n_steps``, ``predicted_steps``: batches of either run. ``dropped_tokens``: computed for requests that had ended;
+    None where the batches are those that were measured.
     ``host_bound_steps``: the batches whose compute the device still waits for, apart from the first, from those that no
     request had come for, and from those whose own launch or the one before captures a graph.
     ``measured_step_ns``, ``predicted_step_ns``: medians from the begin of a step on the host to that of the next.
@@ -54,6 +59,8 @@ class Prediction:
     ceiling_ns: int
     one_off_ns: int
     n_steps: int
+    predicted_steps: int
+    dropped_tokens: int | None
     host_bound_steps: tuple[int, ...]
     notes: tuple[str, ...]
 
@@ -86,6 +93,8 @@ class Prediction:
             "ceiling_ns": self.ceiling_ns,
             "one_off_ns": self.one_off_ns,
             "n_steps": self.n_steps,
+            "predicted_steps": self.predicted_steps,
+            "dropped_tokens": self.dropped_tokens,
             "host_bound_steps": list(self.host_bound_steps),
             "notes": list(self.notes),
         }
@@ -112,8 +121,10 @@ def predict(
     if trace.is_profile:
         return _of_profile(measure_profile(trace, what_if), what_if)
     measured = measure(trace, what_if)
-    schedule = replay(measured.steps, slots=what_if.slots, start_ns=measured.window.start_ns)
-    predicted = predicted_trace(measured, schedule, what_if, _metadata(trace, measured.window, what_if))
+    served = _served(measured, what_if)
+    replayed = served.replayed if served else _in_measured_batches(measured, what_if)
+    schedule = replayed.schedule
+    predicted = predicted_trace(measured, replayed, what_if, _metadata(trace, measured.window, what_if))
     window = run_window(predicted) or measured.window
     return Prediction(
         trace=predicted,
@@ -125,12 +136,31 @@ def predict(
         predicted_idle_ns=idle_ns(predicted, measured.device, window),
         measured_step_ns=_usual_step(measured.batches.launched),
         predicted_step_ns=_usual_step(schedule.before_start),
-        ceiling_ns=min(_ceiling_ns(measured, what_if), window.length_ns),
+        ceiling_ns=min(served.ceiling_ns if served else _ceiling_ns(measured, what_if), window.length_ns),
         one_off_ns=int(measured.capture_ns.sum()),
         n_steps=len(measured.batches),
-        host_bound_steps=_host_bound(measured, schedule),
-        notes=tuple(_notes(measured)),
+        predicted_steps=len(replayed.step),
+        dropped_tokens=served.dropped if served else None,
+        host_bound_steps=_host_bound(measured, replayed),
+        notes=tuple(_notes(measured, served, window)),
     )
+
+
+def _in_measured_batches(measured: Measured, what_if: WhatIf) -> Replayed:
+    schedule = replay(measured.steps, slots=what_if.slots, start_ns=measured.window.start_ns)
+    return in_measured_batches(measured, schedule)
+
+
+def _served(measured: Measured, what_if: WhatIf) -> Served | None:
+    """The run with batches formed again, where another loop would form others; None where none or nobody knows."""
+    slots_before = slots_of(measured.trace)
+    if what_if == WhatIf(slots=slots_before):
+        return None
+    service = service_of(measured)
+    if service is None:
+        return None
+    late = service.stops_early and what_if.slots != slots_before
+    return serve(measured, service, what_if.slots) if late or service.arrives_later else None
 
 
 def _of_profile(profile: Profile, what_if: WhatIf) -> Prediction:
@@ -153,6 +183,8 @@ def _of_profile(profile: Profile, what_if: WhatIf) -> Prediction:
         ceiling_ns=min(int(what_if.compute_ns(np.array(window.length_ns - (idle or 0)))), afterwards.length_ns),
         one_off_ns=0,
         n_steps=len(profile),
+        predicted_steps=len(profile),
+        dropped_tokens=None,
         host_bound_steps=schedule.held_up,
         notes=tuple(_notes_on_profile(profile)),
     )
@@ -171,23 +203,41 @@ def _notes_on_profile(profile: Profile) -> Iterator[str]:
         yield f"{int((~profile.waits).sum())} of {len(profile)} steps have no blocking wait: nothing waits for them"
 
 
-def _host_bound(measured: Measured, schedule: Schedule) -> tuple[int, ...]:
-    bound = np.zeros(len(measured.batches), dtype=bool)
-    bound[1:] = schedule.compute_ready[1:] > (schedule.compute_start + measured.steps.compute.length)[:-1]
-    captures = measured.capture_ns > 0
+def _host_bound(measured: Measured, replayed: Replayed) -> tuple[int, ...]:
+    schedule, compute = replayed.schedule, replayed.steps.compute
+    bound = np.zeros(len(replayed.step), dtype=bool)
+    bound[1:] = schedule.compute_ready[1:] > (schedule.compute_start + compute.length)[:-1]
+    captures = (measured.capture_ns[replayed.donor] > 0) | (replayed.repeated_ns > 0)
     bound &= (schedule.starved_from == NONE) & ~captures
     bound[1:] &= ~captures[:-1]
-    return tuple(measured.batches.step[bound].tolist())
+    return tuple(replayed.step[bound].tolist())
 
 
-def _notes(measured: Measured) -> Iterator[str]:
+def _notes(measured: Measured, served: Served | None, predicted: Window) -> Iterator[str]:
     trace = measured.trace
     if len(trace.devices) > 1:
         yield f"{len(trace.devices)} devices: only device {measured.device} is replayed"
-    if (measured.steps.not_before_ns != NONE).any():
+    if served is not None:
+        yield from _notes_on_service(served, measured.window.length_ns, predicted.length_ns)
+    elif (measured.steps.not_before_ns != NONE).any():
         yield "requests arrive when they did: batches keep their requests, although a faster engine may form others"
     if (measured.batches.wait == NONE).all():
         yield "no wait spans: the host counts as waiting from its last launch until the device is done"
+
+
+def _notes_on_service(served: Served, measured_ns: int, predicted_ns: int) -> Iterator[str]:
+    service = served.service
+    if service.arrives_later:
+        yield "requests arrive when they did, and batches are formed again from those that are there"
+    if served.dropped:
+        requests = len(service.demands)
+        output = sum(each.output for each in service.demands) / requests
+        change = predicted_ns / measured_ns - 1 if measured_ns else 0.0
+        yield (
+            f"{output:.1f} tokens a request, and {service.stops_early} of {requests} end by a stop token, seen late: "
+            f"{served.dropped / requests:.1f} more are computed for each; "
+            f"{'slower' if change > 0 else 'faster'} by {percent(100 * abs(change))}"
+        )
 
 
 def _ceiling_ns(measured: Measured, what_if: WhatIf) -> int:

@@ -18,13 +18,14 @@ batches ahead of the one that it waits for: with one slot this is the sync loop,
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from cbprof.trace import Int64
+from cbprof.trace import NONE, Int64
 
 
 class Operation(NamedTuple):
@@ -45,8 +46,9 @@ class StepDurations:
 
     ``before_ns``: host work up to the wait for the batch's results; ``after_ns``: from there on. ``wake_ns``: from the
     results until a host that waited for them goes on; ``poll_ns``: what the wait takes if they are there already.
-    ``not_before_ns``: the time at which a host that had nothing to do got its next request, on the time axis of the
-    replay, or -1. ``alone``: whether the batch is begun only once all before it have landed.
+    ``arrived_ns``: the host does not begin the batch earlier, since a request of it has to arrive. ``not_before_ns``:
+    the time at which a host that had nothing to do got its next request, on the time axis of the replay, or -1.
+    ``alone``: whether the batch is begun only once all before it have landed.
     """
 
     before_ns: Int64
@@ -56,11 +58,18 @@ class StepDurations:
     h2d: Operation
     compute: Operation
     d2h: Operation
+    arrived_ns: Int64
     not_before_ns: Int64
     alone: npt.NDArray[np.bool_]
 
     def __len__(self) -> int:
         return len(self.before_ns)
+
+    def rows(self) -> Iterator[BatchCosts]:
+        """What each batch costs, one by one."""
+        host = (self.before_ns, self.after_ns, self.wake_ns, self.poll_ns)
+        columns = (*host, *self.h2d, *self.compute, *self.d2h)
+        return map(BatchCosts._make, zip(*(column.tolist() for column in columns), strict=True))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -81,48 +90,93 @@ class Schedule:
     starved_from: Int64
 
 
+class BatchCosts(NamedTuple):
+    """One row of :class:`StepDurations` without its conditions; ``h2d_at``: queued so far into ``before``."""
+
+    before: int
+    after: int
+    wake: int
+    poll: int
+    h2d_at: int
+    h2d_lag: int
+    h2d: int
+    compute_at: int
+    compute_lag: int
+    compute: int
+    d2h_at: int
+    d2h_lag: int
+    d2h: int
+
+
+class Timeline:
+    """The loop under way: how far the host and the streams are, and when everything so far started."""
+
+    def __init__(self, start_ns: int) -> None:
+        self.host = self._h2d_free = self._compute_free = self._d2h_free = start_ns
+        self.flying: deque[int] = deque()
+        self._starved_from = NONE
+        self._costs: list[BatchCosts] = []
+        self._started: list[tuple[int, int, int, int, int, int]] = []
+        self._landed: list[tuple[int, int]] = []
+        self._results: list[int] = []
+
+    def starve_until(self, time: int) -> None:
+        """The host has nothing to do until ``time``, unless it is later already."""
+        if self.host < time:
+            self._starved_from = self.host if self._starved_from == NONE else self._starved_from
+            self.host = time
+
+    def launch(self, costs: BatchCosts) -> None:
+        """Prepare and queue the next batch."""
+        begin = self.host
+        h2d = max(begin + costs.h2d_at, self._h2d_free) + costs.h2d_lag
+        self._h2d_free = h2d + costs.h2d
+        ready = max(begin + costs.compute_at, self._h2d_free)
+        compute = max(ready, self._compute_free) + costs.compute_lag
+        self._compute_free = compute + costs.compute
+        d2h = max(begin + costs.d2h_at, self._compute_free, self._d2h_free) + costs.d2h_lag
+        self._d2h_free = d2h + costs.d2h
+        self._results.append(self._d2h_free)
+        self._started.append((begin, h2d, ready, compute, d2h, self._starved_from))
+        self._starved_from = NONE
+        self.host = begin + costs.before
+        self.flying.append(len(self._costs))
+        self._costs.append(costs)
+
+    def land(self) -> int:
+        """Wait for the oldest batch in flight and update it; its number."""
+        batch = self.flying.popleft()
+        costs, there, begin = self._costs[batch], self._results[batch], self.host
+        after = max(begin, there + costs.wake) if begin < there else begin + costs.poll
+        self._landed.append((begin, after))
+        self.host = after + costs.after
+        return batch
+
+    @property
+    def end_ns(self) -> int:
+        """When host and device are done with what was launched."""
+        return max(self.host, self._d2h_free)
+
+    def schedule(self) -> Schedule:
+        """When everything started. All batches have landed."""
+        started = np.array(self._started, dtype=np.int64).reshape(-1, 6)
+        landed = np.array(self._landed, dtype=np.int64).reshape(-1, 2)
+        before, h2d, ready, compute, d2h, starved = started.T
+        return Schedule(before, h2d, ready, compute, d2h, landed[:, 0], landed[:, 1], starved)
+
+
 def replay(steps: StepDurations, *, slots: int, start_ns: int = 0) -> Schedule:
     """Run the loop: one pass over the batches, exact integers. The host begins at ``start_ns``."""
-    size = len(steps)
-    before_start, wait_start, after_start = [0] * size, [0] * size, [0] * size
-    h2d_start, compute_ready, compute_start = [0] * size, [0] * size, [0] * size
-    d2h_start, d2h_end = [0] * size, [0] * size
-    starved_from = [-1] * size
-    after_ns, wake_ns, poll_ns = (column.tolist() for column in (steps.after_ns, steps.wake_ns, steps.poll_ns))
-    flying: deque[int] = deque()
-
-    host = h2d_free = compute_free = d2h_free = start_ns
-
-    def land() -> None:
-        """Wait for the oldest batch in flight and update it."""
-        nonlocal host
-        batch = flying.popleft()
-        wait_start[batch] = host
-        there = d2h_end[batch]
-        after_start[batch] = host = max(host, there + wake_ns[batch]) if host < there else host + poll_ns[batch]
-        host += after_ns[batch]
-
-    columns = (steps.before_ns, steps.not_before_ns, steps.alone, *steps.h2d, *steps.compute, *steps.d2h)
-    rows = zip(*(column.tolist() for column in columns), strict=True)
-    for n, (before, not_before, alone, h2d_at, h2d_lag, h2d, at, lag, compute, d2h_at, d2h_lag, d2h) in enumerate(rows):
-        while flying and (alone or not_before >= 0):  # all in flight land before the host runs out of work
-            land()
-        if host < not_before:
-            starved_from[n], host = host, not_before
-        before_start[n] = host
-        h2d_start[n] = max(host + h2d_at, h2d_free) + h2d_lag
-        h2d_free = h2d_start[n] + h2d
-        compute_ready[n] = max(host + at, h2d_free)
-        compute_start[n] = max(compute_ready[n], compute_free) + lag
-        compute_free = compute_start[n] + compute
-        d2h_start[n] = max(host + d2h_at, compute_free, d2h_free) + d2h_lag
-        d2h_end[n] = d2h_free = d2h_start[n] + d2h
-        host += before
-        flying.append(n)
-        if len(flying) == slots:
-            land()
-    while flying:
-        land()
-
-    times = (before_start, h2d_start, compute_ready, compute_start, d2h_start, wait_start, after_start, starved_from)
-    return Schedule(*(np.array(column, dtype=np.int64) for column in times))
+    loop = Timeline(start_ns)
+    conditions = (steps.arrived_ns, steps.not_before_ns, steps.alone)
+    rows = zip(steps.rows(), *(column.tolist() for column in conditions), strict=True)
+    for costs, arrived, not_before, alone in rows:
+        while loop.flying and (alone or not_before >= 0):  # all in flight land before the host runs out of work
+            loop.land()
+        loop.starve_until(max(arrived, not_before))
+        loop.launch(costs)
+        if len(loop.flying) == slots:
+            loop.land()
+    while loop.flying:
+        loop.land()
+    return loop.schedule()

@@ -46,13 +46,12 @@ def predict_table(measured: Summary, cases: Sequence[Case], *, title: str | None
 def figures_sheet(measured: Summary, cases: Sequence[Case]) -> Sheet:
     """The figures of the predictions beside those of the run that they were made from."""
     first = cases[0].prediction
-    steps = max(1, first.n_steps)
     rows = (
         ("wall time", duration(first.measured_wall_ns), *(duration(c.prediction.predicted_wall_ns) for c in cases)),
         (
             "time per step",
-            duration(first.measured_wall_ns / steps),
-            *(duration(c.prediction.predicted_wall_ns / steps) for c in cases),
+            duration(first.measured_wall_ns / max(1, first.n_steps)),
+            *(duration(c.prediction.predicted_wall_ns / max(1, c.prediction.predicted_steps)) for c in cases),
         ),
         ("tokens/s", rate(measured.tokens_per_s), *(rate(c.summary.tokens_per_s) for c in cases)),
         ("GPU idle", percent(first.measured_idle_pct), *(percent(c.prediction.predicted_idle_pct) for c in cases)),
@@ -86,7 +85,7 @@ def _bars(measured: Summary, cases: Sequence[Case]) -> Table:
 
 
 def _still_waited_for(case: Case) -> Sheet | None:
-    device, steps = case.summary.most_idle, max(1, case.prediction.n_steps)
+    device, steps = case.summary.most_idle, max(1, case.prediction.predicted_steps)
     if device is None or not device.gaps.total_ns:
         return None
     rows = [
