@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import command_line as here
 import pytest
 from trace_samples import small_trace
 
@@ -176,7 +177,7 @@ def test_a_killed_run_leaves_a_part_that_can_be_read(long_run: subprocess.Popen[
     ],
 )
 def test_bad_requests_are_one_clear_line(arguments: list[str], message: str, code: int, tmp_path: Path) -> None:
-    done = cbprof("run", "--device", "host", *arguments, cwd=tmp_path)
+    done = here.cbprof("run", "--device", "host", *arguments, cwd=tmp_path)
     assert done.returncode == code, done.stderr
     assert message in " ".join(done.stderr.split())
     assert "Traceback" not in done.stderr
@@ -214,7 +215,7 @@ def test_no_cuda_where_cuda_was_asked_for(tmp_path: Path) -> None:
 )
 def test_bad_files_are_one_clear_line(verb: str, name: str, content: bytes, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(content)
-    done = cbprof(verb, name, *(["--no-open"] if verb == "plot" else []), cwd=tmp_path)
+    done = here.cbprof(verb, name, *(["--no-open"] if verb == "plot" else []), cwd=tmp_path)
     assert done.returncode == 3
     assert done.stderr.startswith("cbprof: ")
     assert done.stderr.count("\n") == 1

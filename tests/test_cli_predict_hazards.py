@@ -2,32 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import subprocess
 from pathlib import Path
 
 import pytest
+from command_line import cbprof
 from replay_oracle import Costs, trace_of_run
-from typer.testing import CliRunner
 
-from cbprof.cli.main import app
-from cbprof.errors import CbprofError
 from cbprof.formats import load, save
 
 SLOW_HOST = Costs(schedule=8)
-
-
-def cbprof(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """The command in this process; tests/test_cli.py has those in one of their own."""
-    with contextlib.chdir(cwd):
-        result = CliRunner(env={"COLUMNS": "120", "NO_COLOR": "1"}).invoke(app, arguments)
-    code, stderr = result.exit_code, result.stderr
-    if isinstance(result.exception, CbprofError):
-        code, stderr = result.exception.exit_code, f"{stderr}cbprof: {result.exception}\n"
-    elif not isinstance(result.exception, SystemExit | None):
-        raise result.exception
-    return subprocess.CompletedProcess(arguments, code, result.stdout, stderr)
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 from pathlib import Path
 
+import command_line as here
 import numpy as np
 import pytest
 from hypothesis import given
@@ -290,7 +291,7 @@ def test_an_unexpected_outcome_is_exit_code_1(tmp_path: Path, monkeypatch: pytes
 
 
 def test_the_list_names_all(tmp_path: Path) -> None:
-    done = cbprof("lab", "--list", cwd=tmp_path)
+    done = here.cbprof("lab", "--list", cwd=tmp_path)
     assert [line.split()[0] for line in done.stdout.splitlines()] == list(EXPERIMENTS)
     assert list(tmp_path.iterdir()) == []
 
@@ -306,7 +307,7 @@ def test_the_list_names_all(tmp_path: Path) -> None:
 )
 def test_bad_requests_are_one_clear_line(arguments: list[str], message: str, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    done = cbprof(*arguments, cwd=tmp_path)
+    done = here.cbprof(*arguments, cwd=tmp_path)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert message in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
