@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cbprof.errors import DataError, UsageError
+from cbprof.numbers import counted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -302,7 +303,7 @@ class Recording:
         return idle_chart(self.trace)
 
     def __repr__(self) -> str:
-        return f"Recording({self.name}: {len(self.trace):,} spans, {self.trace.mode or 'unknown mode'})"
+        return f"Recording({self.name}: {counted(len(self.trace), 'span')}, {self.trace.mode or 'unknown mode'})"
 
 
 def _figures(trace: Trace, *, steps: Steps | None, skip: int, window: str | None, activity: Activity | None) -> Summary:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 from kineto_samples import host, kernel, write
 from typer.testing import CliRunner
 
+import cbprof
 from cbprof.analysis.summary import summarize
 from cbprof.cli.main import app
 from cbprof.errors import DataError
@@ -32,6 +34,17 @@ def test_warnings_agree_with_their_number(tmp_path: Path, lost: int) -> None:
     events = [kernel(1, 1), *(kernel("never", 1) for _ in range(lost))]
     (warning,) = (each for each in summarize(load(write(tmp_path, *events))).warnings if "usable" in each)
     assert warning.startswith("1 event has no" if lost == 1 else "2 events have no")
+
+
+# "1 of 3 batches" is right, and "others" are two or more.
+_MANY = re.compile(r"(?<!of )\{(?:len\([^{}]*\)|n_\w+|count\([^{}]*\))(?::,)?\} (?!others|traces)[a-z]+s\b")
+
+
+def test_no_message_counts_by_hand() -> None:
+    """``{len(steps)} steps`` reads "1 steps" some day."""
+    sources = Path(cbprof.__file__).parent.rglob("*.py")
+    found = {path.name: _MANY.findall(path.read_text(encoding="utf-8")) for path in sources}
+    assert {name: many for name, many in found.items() if many} == {}
 
 
 def test_a_trace_without_gpu_work_is_neither_measured_nor_trusted(tmp_path: Path) -> None:

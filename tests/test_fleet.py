@@ -589,4 +589,4 @@ def test_nothing_but_bad_files_is_an_error(shared: Cluster, tmp_path: Path, monk
     monkeypatch.setattr(cluster, "local_cluster", lambda n_files, **_: shared(n_files))
     (tmp_path / "a.json").write_text("{}")
     result = invoke(tmp_path)
-    assert "none of 1 files could be used" in str(result.exception)
+    assert "none of 1 file could be used" in str(result.exception)

@@ -320,7 +320,7 @@ def test_kernels_without_a_process_among_many(write: Write) -> None:
     tables[KERNEL] = [(*row[:5], None, *row[6:]) for row in tables[KERNEL]]
     trace = load(write(tables))
     assert set(launched(trace).values()) == {None}
-    assert "3 events do not say to which of 2 processes" in trace.meta.warnings[0]
+    assert "3 events do not say which of 2 processes" in trace.meta.warnings[0]
 
 
 # Graphs

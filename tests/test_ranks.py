@@ -100,7 +100,7 @@ def test_what_cannot_be_reported(tmp_path: Path) -> None:
     assert isinstance(nothing.exception, DataError)
     assert "holds no file that ends in " in str(nothing.exception)
     (empty / "a.json").write_text("{}")
-    assert "none of 1 files could be used" in str(run(empty).exception)
+    assert "none of 1 file could be used" in str(run(empty).exception)
     no_device = [save(TraceBuilder().build(), tmp_path / f"{each}.json") for each in "ab"]
     assert "no work of a device" in str(run(*no_device).exception)
     assert isinstance(run(write_rank(tmp_path, 0), tmp_path / "gone.json").exception, DataError)

@@ -13,6 +13,7 @@ import typer
 from cbprof.cli.options import refuse_with
 from cbprof.cli.writing import check_output, show
 from cbprof.errors import DataError, UsageError
+from cbprof.numbers import counted
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -148,7 +149,7 @@ def _file_progress(console: Console, total: int) -> Iterator[Callable[[int, int]
     with bar:
         yield done
     if n_known:
-        console.print(f"{n_known:,} of {total:,} files were known already", highlight=False)
+        console.print(f"{n_known:,} of {counted(total, 'file was', 'files were')} known already", highlight=False)
 
 
 def show_ranks(ranks: RanksView, *, json: bool) -> None:
@@ -156,7 +157,9 @@ def show_ranks(ranks: RanksView, *, json: bool) -> None:
     show(ranks, json=json)
     if not ranks.full.rows:
         first = ranks.full.failed[0]
-        raise DataError(f"none of {len(ranks.full.failed)} files could be used; {first.name}: {first.reason}")
+        raise DataError(
+            f"none of {counted(len(ranks.full.failed), 'file')} could be used; {first.name}: {first.reason}"
+        )
 
 
 def _check_installed() -> None:

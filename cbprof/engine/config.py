@@ -7,6 +7,7 @@ from typing import Literal
 
 from cbprof.engine.layout import SlotLayout
 from cbprof.errors import UsageError
+from cbprof.numbers import counted
 
 Mode = Literal["sync", "async"]
 
@@ -60,7 +61,7 @@ class EngineConfig:
         blocks, size = self.cache_blocks, self.block_size
         if blocks < self.max_blocks:
             raise UsageError(
-                f"{blocks} KV blocks of {size} hold {blocks * size} tokens, "
+                f"{counted(blocks, 'KV block')} of {size} hold {counted(blocks * size, 'token')}, "
                 f"but one request may need {self.max_context}: give more blocks, or shorten prompts and outputs"
             )
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from cbprof.engine.config import check_seed
 from cbprof.errors import UsageError
+from cbprof.numbers import counted
 
 if TYPE_CHECKING:
     from cbprof.engine.request import Request
@@ -46,7 +47,9 @@ class Workload:
                 raise UsageError(f"{name} is {value}: it must be a number, at least 0")
         check_seed(self.seed)
         if self.requests < self.world_size:
-            raise UsageError(f"{self.requests} requests for {self.world_size} ranks: give --requests at least as many")
+            raise UsageError(
+                f"{counted(self.requests, 'request')} for {self.world_size} ranks: give --requests at least as many"
+            )
 
     @property
     def longest(self) -> int:

@@ -25,6 +25,7 @@ from weakref import WeakSet
 
 from cbprof.errors import CbprofError
 from cbprof.meta import Edge
+from cbprof.numbers import counted
 from cbprof.record.devices import Devices
 from cbprof.record.drain import DeviceLane, Drain, HostSpan, LaunchSpan
 from cbprof.record.lanes import HostLanes
@@ -227,7 +228,7 @@ class Recorder:
             )
         if (failure := self._drain.failure) is not None:
             reason = (str(failure) or type(failure).__name__).splitlines()[0]
-            raise CbprofError(f"recording stopped after {self._drain.spans} spans: {reason}") from failure
+            raise CbprofError(f"recording stopped after {counted(self._drain.spans, 'span')}: {reason}") from failure
         return self._recorded
 
     def _drain_to_the_end(self, patience_s: float) -> None:

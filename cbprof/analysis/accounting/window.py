@@ -9,6 +9,7 @@ from decimal import Decimal, InvalidOperation
 import numpy as np
 
 from cbprof.errors import UsageError
+from cbprof.numbers import counted
 from cbprof.trace import Int64, Kind, Trace, one_of
 
 # Host spans of these names happen once, before or between the steps, and are reported apart from them.
@@ -86,7 +87,7 @@ def steps_after(trace: Trace, count: int) -> tuple[int, None]:
     """The range of steps without the first ``count`` that ran on a device. Raises UsageError where none is left."""
     step, start = _compute_starts(trace)
     if count >= len(step):
-        raise UsageError(f"skipping {count} steps leaves none: the trace has {len(step)}")
+        raise UsageError(f"skipping {counted(count, 'step')} leaves none: the trace has {len(step)}")
     return int(step[np.argsort(start, kind="stable")[count]]), None
 
 
@@ -165,7 +166,9 @@ def _annotation(trace: Trace, wanted: str) -> Window:
         row = rows[number - 1]
         return Window(int(trace.start_ns[row]), int(trace.end_ns[row]), f"{ANNOTATION}:{wanted}")
     if len(rows):
-        raise UsageError(f"{ANNOTATION}:{wanted}: the trace has {len(rows)} annotations {name!r}, counted from 1")
+        raise UsageError(
+            f"{ANNOTATION}:{wanted}: the trace has {counted(len(rows), 'annotation')} {name!r}, counted from 1"
+        )
     known = np.unique(trace.name_id[trace.kind == Kind.CPU_ANNOTATION])
     some = ", ".join(repr(trace.names[index]) for index in known[:_NAMES_SHOWN])
     more = f" and {len(known) - _NAMES_SHOWN} more" if len(known) > _NAMES_SHOWN else ""

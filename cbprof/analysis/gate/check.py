@@ -11,7 +11,7 @@ from cbprof.analysis.hazards.hazards import Verdict as HazardVerdict
 from cbprof.analysis.hazards.hazards import find_hazards
 from cbprof.analysis.summary import Summary, summarize
 from cbprof.errors import UsageError
-from cbprof.numbers import percent
+from cbprof.numbers import counted, percent
 from cbprof.trace import Trace
 
 LimitText = str | int | float | bool
@@ -141,5 +141,6 @@ def _hazards(trace: Trace) -> LimitResult:
         return LimitResult(NO_HAZARDS, False, str(error))
     found = [result.rule.text for result in rules if result.verdict is HazardVerdict.FOUND]
     checked = [result for result in rules if result.verdict is not HazardVerdict.NOT_CHECKED]
-    text = f"{len(checked)} of {len(rules)} orderings were checked, violated: {', '.join(found) or 'none'}"
+    orderings = counted(len(rules), "ordering was", "orderings were")
+    text = f"{len(checked)} of {orderings} checked, violated: {', '.join(found) or 'none'}"
     return LimitResult(NO_HAZARDS, bool(checked) and not found, text)

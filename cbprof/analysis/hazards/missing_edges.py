@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from cbprof.analysis.hazards.batch_times import UNKNOWN, BatchTimes
 from cbprof.meta import Edge
+from cbprof.numbers import counted
 from cbprof.trace import Trace
 
 
@@ -67,7 +68,7 @@ def _missing(rule: str, steps: int, edges: Sequence[Edge]) -> MissingEdge | None
     if right >= steps:
         return None
     if right:
-        text = f"{needed.text}, in {steps - right} of {steps} steps"
+        text = f"{needed.text}, in {steps - right} of {counted(steps, 'step')}"
     else:
         text = needed.text.replace("does not wait", "never waits")
     return MissingEdge(rule, steps - right, text + "".join(_instead(waits, needed)))
@@ -80,7 +81,7 @@ def _instead(waits: Sequence[Edge], needed: _Needed) -> Iterator[str]:
             yield f"; it waits for {edge.event}, which was never recorded"
         elif edge.recorded_on == needed.recorded_on and edge.steps_before:
             off, side = abs(edge.steps_before), "earlier" if edge.steps_before > 0 else "later"
-            yield f"; it waits for {edge.event} as recorded {off} step{'s' if off > 1 else ''} {side}"
+            yield f"; it waits for {edge.event} as recorded {counted(off, 'step')} {side}"
 
 
 def _reused_early(times: BatchTimes, edges: Sequence[Edge]) -> MissingEdge | None:
@@ -101,6 +102,6 @@ def _reused_early(times: BatchTimes, edges: Sequence[Edge]) -> MissingEdge | Non
     return MissingEdge(
         "host_buffer_kept",
         int(early.sum()),
-        f"a slot is prepared again before the host has waited for its last batch, {int(early.sum())} times: "
+        f"a slot is prepared again before the host has waited for its last batch, {counted(int(early.sum()), 'time')}: "
         f"first batch {then} in the slot of batch {first}",
     )

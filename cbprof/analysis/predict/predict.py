@@ -24,7 +24,7 @@ from cbprof.analysis.predict.replay import replay
 from cbprof.analysis.predict.serving import Served, serve, service_of
 from cbprof.analysis.predict.whatif import WhatIf
 from cbprof.meta import Meta
-from cbprof.numbers import percent
+from cbprof.numbers import counted, percent
 from cbprof.trace import NONE, Int64, Trace
 
 SCHEMA = 1
@@ -197,10 +197,10 @@ def _usual_step(begin: Int64) -> int | None:
 
 def _notes_on_profile(profile: Profile) -> Iterator[str]:
     if len(profile.trace.devices) > 1:
-        yield f"{len(profile.trace.devices)} devices: only device {profile.device} is replayed"
+        yield f"{counted(len(profile.trace.devices), 'device')}: only device {profile.device} is replayed"
     yield "a profile: steps by their blocking waits; what the profiler itself costs is in both times"
     if not profile.waits.all():
-        yield f"{int((~profile.waits).sum())} of {len(profile)} steps have no blocking wait: nothing waits for them"
+        yield f"{counted(int((~profile.waits).sum()), 'step has', 'steps have')} no blocking wait: nothing waits there"
 
 
 def _host_bound(measured: Measured, replayed: Replayed) -> tuple[int, ...]:
@@ -216,7 +216,7 @@ def _host_bound(measured: Measured, replayed: Replayed) -> tuple[int, ...]:
 def _notes(measured: Measured, served: Served | None, predicted: Window) -> Iterator[str]:
     trace = measured.trace
     if len(trace.devices) > 1:
-        yield f"{len(trace.devices)} devices: only device {measured.device} is replayed"
+        yield f"{counted(len(trace.devices), 'device')}: only device {measured.device} is replayed"
     if served is not None:
         yield from _notes_on_service(served, measured.window.length_ns, predicted.length_ns)
     elif (measured.steps.not_before_ns != NONE).any():

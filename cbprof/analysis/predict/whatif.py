@@ -13,6 +13,7 @@ import numpy.typing as npt
 from cbprof.analysis.accounting.intervals import union_of
 from cbprof.analysis.accounting.window import ONE_OFF
 from cbprof.errors import UsageError
+from cbprof.numbers import counted
 from cbprof.trace import Int64, Kind, Trace
 
 SLOTS = 2
@@ -45,7 +46,7 @@ class WhatIf:
         if isinstance(drop, str):
             raise UsageError(f"drop={drop!r} is one text: give a list of phases, such as [{drop!r}]")
         if slots < 1:
-            raise UsageError(f"{slots} slots: a batch needs one, so give 1 (the sync order), 2 or more")
+            raise UsageError(f"{counted(slots, 'slot')}: a batch needs one, so give 1 (the sync order), 2 or more")
         if not (isfinite(gpu_speed) and gpu_speed > 0):
             raise UsageError(f"a GPU {gpu_speed} times as fast: give a speed above 0, such as 2 or 0.5")
         for name, factor in (scale or {}).items():

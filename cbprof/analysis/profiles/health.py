@@ -186,7 +186,7 @@ def _examine_clocks(trace: Trace, gpu: Int64, launch_of: Int64, clocks: Clocks, 
         f" before the call that launched it, by up to {-int(delay.min(initial=0)) / 1000:g} us: "
         "the clocks of host and device disagree; times are kept as recorded",
     )
-    waits = f"{clocks.n_waits:,} calls that wait for a device"
+    waits = f"{counted(clocks.n_waits, 'call that waits', 'calls that wait')} for a device"
     found.count(
         "n_early_returns",
         clocks.n_early_returns,
@@ -227,8 +227,8 @@ def _examine_joins(trace: Trace, launch_of: Int64, found: _Findings) -> None:
         if not each.enough:
             on = _on(trace, device)
             found.doubt(
-                f"{each.n_joined:,} of {each.n_spans:,} device events{on} are joined to their launch, less than "
-                f"{LEAST_JOINED_PCT} %: what the device waited for, and what was hidden, is unknown"
+                f"{each.n_joined:,} of {counted(each.n_spans, 'device event')}{on} are joined to their launch, less "
+                f"than {LEAST_JOINED_PCT} %: what the device waited for, and what was hidden, is unknown"
             )
 
 
@@ -254,11 +254,12 @@ def _examine_launches(trace: Trace, gpu: Int64, launch_of: Int64, found: _Findin
         doubt=True,
     )
     last = trace.start_ns[launch[known]].max(initial=np.iinfo(np.int64).min)
+    plain_launches = counted(len(plain), "plain launch", "plain launches")
     lost = int((~of_graphs[idle_calls] & (trace.start_ns[idle_calls] < last)).sum())
     found.count(
         "n_lost_launches",
         lost,
-        (f"of {len(plain):,} plain launches has", f"of {len(plain):,} plain launches have"),
+        (f"of {plain_launches} has", f"of {plain_launches} have"),
         " no device event, though later ones have: what was launched was not recorded, and shows as idle",
         doubt=100 * lost >= ODD_FROM_PCT * len(plain),
     )
@@ -267,7 +268,7 @@ def _examine_launches(trace: Trace, gpu: Int64, launch_of: Int64, found: _Findin
     found.count(
         "n_shared_launches",
         shared,
-        (f"of {len(plain):,} plain launches owns", f"of {len(plain):,} plain launches own"),
+        (f"of {plain_launches} owns", f"of {plain_launches} own"),
         " several kernels, where one launches one: ids were used twice",
         doubt=100 * shared >= ODD_FROM_PCT * len(plain),
     )

@@ -17,6 +17,7 @@ from cbprof.analysis.ranks.clocks import Skew, skew_of
 from cbprof.analysis.ranks.heat import HeatMap, heat_map
 from cbprof.analysis.ranks.rank import Rank
 from cbprof.analysis.ranks.waits import StepWaits, step_waits
+from cbprof.numbers import counted
 
 SCHEMA = 1
 """Of the plain form."""
@@ -352,7 +353,7 @@ def _warnings(rows: Sequence[Row]) -> list[str]:
 def _warnings_of_jobs(rows: Sequence[Row], jobs: Sequence[Job]) -> list[str]:
     found = []
     if n_unmatched := sum(job.skew.n_unmatched for job in jobs if job.skew is not None):
-        found.append(f"{n_unmatched} collectives are not on every rank, and are not compared")
+        found.append(f"{counted(n_unmatched, 'collective is', 'collectives are')} not on every rank: not compared")
     apart = [row for job in jobs if not _on_one_axis(mine := [rows[index] for index in job.rows]) for row in mine]
     if lost := [row.label for row in apart if row.rank.base_time_ns is None]:
         found.append(

@@ -19,6 +19,7 @@ from cbprof.engine.model.presets import PRESETS, fill_randomly
 from cbprof.engine.model.refuse import refuse_class, refuse_config
 from cbprof.engine.model.spec import DTYPES, ModelFacts, ModelSpec
 from cbprof.errors import CbprofError, DataError, UsageError
+from cbprof.numbers import counted
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
@@ -152,7 +153,9 @@ def _pretrained_model(
         )
     # transformers fills what a checkpoint lacks with random numbers and goes on.
     if missing := sorted(report["missing_keys"]):
-        raise DataError(f"{spec.name}: the checkpoint lacks {len(missing)} weights, {missing[0]} first; fetch it again")
+        raise DataError(
+            f"{spec.name}: the checkpoint lacks {counted(len(missing), 'weight')}, {missing[0]} first; fetch it again"
+        )
     return model.to(device)
 
 

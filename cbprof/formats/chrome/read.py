@@ -16,6 +16,7 @@ from cbprof.formats.bytes.stream import ByteStream
 from cbprof.formats.chrome.document import Document
 from cbprof.formats.chrome.syntax import SCHEMA, with_floats
 from cbprof.meta import Meta
+from cbprof.numbers import counted
 from cbprof.riders import Riders, unpack, unpack_riders
 from cbprof.trace import BATCH_PHASES, CATEGORIES, NONE, Kind, Lane, RequestEvent, Trace, TraceBuilder
 
@@ -154,7 +155,8 @@ class _Unknown:
         return {}
 
     def warnings(self) -> list[str]:
-        left_out = f"args that only viewers show are left out of {self._n_lost} spans: there are too many for memory"
+        spans = counted(self._n_lost, "span")
+        left_out = f"args that only viewers show are left out of {spans}: there are too many for memory"
         return [left_out] if self._n_lost else []
 
 

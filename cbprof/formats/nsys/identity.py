@@ -15,6 +15,7 @@ import numpy as np
 from cbprof.formats.records.database import Database
 from cbprof.formats.records.identity import PROCESS_SHIFT, distinct
 from cbprof.formats.records.rows import ABSENT, Findings, Rows
+from cbprof.numbers import counted
 from cbprof.trace import NONE
 
 _ID_BITS = (1 << PROCESS_SHIFT) - 1
@@ -37,7 +38,8 @@ def place_graphs(rows: Sequence[Rows], found: Findings) -> list[Rows]:
         lost = int(len(kept) - kept.sum())
         if lost:
             found.count("n_dropped", lost)
-            found.doubt(f"{lost} replays of CUDA graphs do not say on which device they ran: they are left out")
+            replays = counted(lost, "replay of a CUDA graph does", "replays of CUDA graphs do")
+            found.doubt(f"{replays} not say on which device: left out")
         placed.append(replace(each, device=home).select(kept))
     return placed
 
@@ -63,9 +65,8 @@ def number_gpus(database: Database, rows: Sequence[Rows], found: Findings) -> li
     if all(len(each) == 1 for each in gpus.values()):
         for device in sorted(users):
             if len(users[device]) > 1 and NONE in gpus[device]:
-                found.warnings.append(
-                    f"{len(users[device])} processes use a device {device}; the file does not say whether it is one GPU"
-                )
+                processes = counted(len(users[device]), "process uses", "processes use")
+                found.warnings.append(f"{processes} a device {device}; the file does not say whether it is one GPU")
         return list(rows)
     if any(NONE in each for each in gpus.values()):
         found.doubt("processes number the GPUs differently, and not all of them say how: GPUs may be mixed up")

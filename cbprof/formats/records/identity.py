@@ -14,6 +14,7 @@ import numpy as np
 
 from cbprof.formats.columns import Block, Index
 from cbprof.formats.records.rows import ABSENT, Findings, Rows
+from cbprof.numbers import counted
 from cbprof.trace import NONE, Int32, Int64, Lane
 
 PROCESS_SHIFT = 24
@@ -28,9 +29,8 @@ def name_processes(rows: Sequence[Rows], found: Findings) -> list[Rows]:
     known = known[known != ABSENT]
     unnamed = sum(int((each.process == ABSENT).sum()) for each in rows)
     if unnamed and len(known) > 1:
-        found.warnings.append(
-            f"{unnamed} events do not say to which of {len(known)} processes they belong: their launches are unknown"
-        )
+        events, processes = counted(unnamed, "event does", "events do"), counted(len(known), "process", "processes")
+        found.warnings.append(f"{events} not say which of {processes} made it: the launches are unknown")
         return list(rows)
     only = known[0] if len(known) else 0
     return [replace(each, process=np.where(each.process == ABSENT, only, each.process)) for each in rows]

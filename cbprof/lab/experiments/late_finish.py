@@ -7,6 +7,7 @@ from dataclasses import replace
 from cbprof.lab.finding import Finding, NamedTrace, Table
 from cbprof.lab.lab import Lab
 from cbprof.lab.serving import serve, workload_of
+from cbprof.numbers import counted
 
 
 def late_finish(lab: Lab) -> Finding:
@@ -31,7 +32,7 @@ def late_finish(lab: Lab) -> Finding:
     same_numbers = lab.on_cuda or identical == len(sync.tokens)  # other company in a batch rounds bfloat16 otherwise
     return Finding(
         "late-finish",
-        f"{stopped} of {len(ahead.tokens)} requests met a stop token and wasted {dropped} tokens, one each "
+        f"{stopped} of {len(ahead.tokens)} requests met a stop token and wasted {counted(dropped, 'token')}, one each "
         f"(the sync loop: {sync.run.scheduler.counters.dropped}); {finished} finished, each once, and "
         f"{blocks.free_blocks} of {blocks.num_blocks} KV blocks are free again",
         ok=stopped > 0

@@ -6,7 +6,7 @@ from cbprof.engine.slots import block, mark
 from cbprof.lab.finding import Finding, NamedTrace, Table
 from cbprof.lab.lab import Lab
 from cbprof.lab.measure import device_spans, hazards_found, host_spans, median
-from cbprof.numbers import duration, percent
+from cbprof.numbers import counted, duration, percent
 from cbprof.trace import Kind
 
 BATCHES = 10
@@ -51,7 +51,7 @@ def no_events(lab: Lab) -> Finding:
         "no-events",
         f"the answer was there after {duration(answer_ns)}, although computing it takes {duration(compute_ns)}; "
         f"{wrong} of {len(batches)} batches were wrong, in {percent(sum(wrong_pct) / len(wrong_pct))} of their values, "
-        f"and the analyzer finds {len(hazards)} hazards",
+        f"and the analyzer finds {counted(len(hazards), 'hazard')}",
         ok=wrong == len(batches) and {"h2d_before_compute", "compute_before_d2h"} <= set(hazards),
         table=Table(("batch", "wrong values"), [(str(step), percent(share)) for step, share in enumerate(wrong_pct)]),
         figures={

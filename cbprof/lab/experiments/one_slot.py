@@ -8,7 +8,7 @@ from cbprof.engine.slots import block, mark, order
 from cbprof.lab.finding import Finding, NamedTrace, Table
 from cbprof.lab.lab import BareSlot, Batch, Lab
 from cbprof.lab.measure import hazards_found
-from cbprof.numbers import percent
+from cbprof.numbers import counted, percent
 from cbprof.trace import Trace
 
 BATCHES = 10
@@ -32,7 +32,7 @@ def one_slot(lab: Lab) -> Finding:
     return Finding(
         "one-slot",
         f"with one slot {one.wrong} of {BATCHES} batches came out wrong, in {percent(one.mean_pct)} of all values, and "
-        f"the analyzer finds {len(hazards)} hazards; with two slots {two.wrong} were wrong",
+        f"the analyzer finds {counted(len(hazards), 'hazard')}; with two slots {two.wrong} were wrong",
         ok=one.wrong > 0 and "inputs_kept" in hazards and two.wrong == 0 and not hazards_of_two,
         table=Table(
             ("batch", "wrong values, one slot", "two slots"),

@@ -7,7 +7,7 @@ from cbprof.lab.finding import Finding, NamedTrace, Table
 from cbprof.lab.lab import Lab
 from cbprof.lab.measure import device_spans, host_spans
 from cbprof.lab.serving import serve, workload_of
-from cbprof.numbers import duration, percent
+from cbprof.numbers import counted, duration, percent
 from cbprof.trace import Kind
 
 
@@ -28,7 +28,7 @@ def turns(lab: Lab) -> Finding:
     per_step = device.gaps.total_ns // summary.n_steps
     return Finding(
         "turns",
-        f"in {summary.n_steps} synchronous steps the device waited {percent(idle_pct)} of the time, "
+        f"in {counted(summary.n_steps, 'synchronous step')} the device waited {percent(idle_pct)} of the time, "
         f"{duration(per_step)} a step, and no compute began before the tokens of the one before were read",
         ok=in_turn and idle_pct > 0,
         table=Table(

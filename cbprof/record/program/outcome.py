@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from cbprof.numbers import counted
 from cbprof.record.program.launch import Ended
 from cbprof.record.program.settings import Settings
 from cbprof.record.program.status import Status
@@ -72,7 +73,8 @@ def _why_nothing(ended: Ended, settings: Settings) -> str:
     if settings.on_signal and not any(process.signals for process in able):
         return f"no SIGUSR2 came; while it runs, type: kill -USR2 {ended.pid}"
     if settings.steps is not None and steps:
-        return f"steps {settings.steps[0]}:{settings.steps[1]} were never reached: the program made {_count(steps)}"
+        first, last = settings.steps
+        return f"steps {first}:{last} were never reached: the program made {counted(steps, 'step')}"
     return _why_nothing_of_engines(able)
 
 
@@ -103,10 +105,6 @@ def _why_nothing_of_vllm(processes: Sequence[Status]) -> str:
     if not any(process.steps for process in processes):
         return "vLLM made an engine, which got no request"
     return "vLLM made steps, and none of them was recorded: see above"
-
-
-def _count(steps: int) -> str:
-    return "1 step" if steps == 1 else f"{steps} steps"
 
 
 def is_lost(ended: Ended) -> bool:

@@ -11,7 +11,7 @@ from cbprof.analysis.gate.compare import CONFIDENCE_PCT, Comparison, Ratio
 from cbprof.analysis.gate.limits import LimitResult
 from cbprof.analysis.summary import Summary
 from cbprof.names import short
-from cbprof.numbers import count, duration, percent, rate, ratio
+from cbprof.numbers import count, counted, duration, percent, rate, ratio
 from cbprof.render.panel import framed, plain
 from cbprof.render.sheet import Sheet
 from cbprof.render.tables.summary import comparison_table
@@ -100,7 +100,7 @@ def ratios(found: Comparison) -> Sheet:
     """After / before, with the interval that the variation along the runs gives."""
     rows = [("time per token", interval(found.per_token))] if found.per_token else []
     if found.per_step:
-        rows.append((f"time per step, {count(found.n_aligned)} steps that both have", interval(found.per_step)))
+        rows.append((f"time per step, {counted(found.n_aligned, 'step')} that both have", interval(found.per_step)))
     if found.idle_pp is not None:
         rows.append(("idle share", f"{found.idle_pp:+.2f} pp"))
     return Sheet((f"after / before, {CONFIDENCE_PCT} % interval", "change"), rows)

@@ -94,7 +94,7 @@ def _delays(gap: TokenGap) -> str:
     """The three largest parts, and the prefill of others beside it."""
     parts = sorted(((ns, part) for part, ns in gap.parts_ns.items() if ns), reverse=True)[:3]
     said = ", ".join(f"{part_in_words(part)} {duration(ns)}" for ns, part in parts)
-    return f"{said}; {count(gap.prefill_tokens)} tokens of prefill" if gap.prefill_tokens else said
+    return f"{said}; {counted(gap.prefill_tokens, 'token')} of prefill" if gap.prefill_tokens else said
 
 
 def _largest(life: Life) -> str:

@@ -118,7 +118,7 @@ export class Panel {
 
   /** `count` is left out where it is not known. */
   #describeMany(row, t, pixel, count) {
-    const many = count === undefined ? "spans in this pixel" : `${countText(count)} spans in this pixel`;
+    const many = count === undefined ? "spans in this pixel" : `${countText(count)} ${count === 1 ? "span" : "spans"} in this pixel`;
     const lines = [["", many], ["time", momentText(t)]];
     for (const { name, track } of row.layers) {
       const share = track.covered(t - pixel / 2, t + pixel / 2) / pixel;

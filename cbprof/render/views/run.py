@@ -245,7 +245,7 @@ class TimelineView:
         return target
 
     def __repr__(self) -> str:
-        return f"timeline, {len(self.page):,} characters of HTML; .save(path) writes it"
+        return f"timeline, {counted(len(self.page), 'character')} of HTML; .save(path) writes it"
 
     def _repr_html_(self) -> str:
         return f'<iframe srcdoc="{escape(self.page)}" width="100%" height="640" style="border: 0"></iframe>'

@@ -9,6 +9,7 @@ from inspect import isgeneratorfunction
 from types import ModuleType
 from typing import Any
 
+from cbprof.numbers import counted
 from cbprof.record.clocks.choice import cuda_is_up
 from cbprof.record.engines.vllm.core import FRONT_END
 from cbprof.record.engines.vllm.loop import Process
@@ -124,12 +125,13 @@ class VllmHooks:
         sizes = getattr(getattr(self._process.config, "compilation_config", None), "cudagraph_capture_sizes", None)
         largest = max(sizes, default=0) if isinstance(sizes, list) else 0
         if without == steps or not largest:
-            return f"none of {steps:,} steps replayed a CUDA graph: they are off, or capture none of these batches"
-        tokens = f"{least:,}" if least == most else f"{least:,} to {most:,}"
+            none = f"none of {counted(steps, 'step')} replayed a CUDA graph"
+            return f"{none}: they are off, or capture none of these batches"
+        tokens = counted(most, "token") if least == most else f"{least:,} to {most:,} tokens"
         compared = "is above" if least > largest else "; not all are above"
         comma = " " if least > largest else ""
-        ran = f"{without:,} of {steps:,} steps ran without a graph"
-        return f"{ran}: a batch of {tokens} tokens{comma}{compared} the largest captured size, {largest:,}"
+        ran = f"{without:,} of {counted(steps, 'step')} ran without a graph"
+        return f"{ran}: a batch of {tokens}{comma}{compared} the largest captured size, {largest:,}"
 
     def undo(self) -> None:
         """Leave vLLM as it was. Safe to call twice."""
