@@ -112,8 +112,12 @@ def short(name: str) -> str:
 
 
 def short_kernel(name: str) -> str:
-    """A kernel without its return type, template and arguments: ``at::native::vectorized_elementwise_kernel``."""
-    return re.split(r"[<(]", name.removeprefix("void "), maxsplit=1)[0].strip() or name
+    """A kernel without its return type, template and arguments: ``at::native::vectorized_elementwise_kernel``.
+
+    What the program calls it stays in front: ``layers.0.attention: gemm``.
+    """
+    mark, colon, kernel = name.rpartition(": ")
+    return mark + colon + (re.split(r"[<(]", kernel.removeprefix("void "), maxsplit=1)[0].strip() or kernel)
 
 
 OPERATORS, CALLS, FUNCTIONS, PHASES = "PyTorch operators", "runtime calls", "Python functions", "phases"

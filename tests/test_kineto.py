@@ -22,6 +22,7 @@ from cbprof.formats.bytes import stream
 from cbprof.formats.kineto import helper as kineto_helper
 from cbprof.formats.kineto import read as kineto
 from cbprof.formats.kineto.columns import NOT_A_TIME, from_floats, from_text
+from cbprof.names import short_kernel
 from cbprof.trace import Kind, Trace
 
 NONE = -1
@@ -119,6 +120,33 @@ def test_the_oldest_exporter_gives_no_category(tmp_path: Path) -> None:
         ("cpu.work", "thread 1", -1),
     ]
     assert trace.meta.device_names == {0: "CUDA functions"}
+
+
+def test_marks_of_kernels_in_a_graph_stand_before_their_names(tmp_path: Path) -> None:
+    """As ``torch.cuda._annotate_cuda_graph_trace`` writes what ``mark_kernels`` noted into a trace."""
+
+    def marked(event: dict[str, Any], mark: Any) -> dict[str, Any]:
+        return event | {"args": {**event["args"], "graph node id": 42, "name": mark}}
+
+    gemm = "void gemm<bf16>(Params)"
+    kernels = [
+        marked(kernel(100, 10, gemm, correlation=1), "layers.0.attention.wq"),
+        marked(kernel(120, 10, "ncclDevKernel_AllGather", correlation=1), "all_gather"),
+        marked(kernel(140, 10, gemm, correlation=1), 7),
+        kernel(160, 10, gemm, correlation=1),
+    ]
+    outside = marked(host(0, 5, "aten::mm"), "no work of a device")
+    trace = load(write(tmp_path, call(90, 5, "cudaGraphLaunch", 1), outside, *kernels))
+    assert [trace.name_of(row) for row in range(len(trace))] == [
+        "aten::mm",
+        "cudaGraphLaunch",
+        "layers.0.attention.wq: void gemm<bf16>(Params)",
+        "all_gather: ncclDevKernel_AllGather",
+        "void gemm<bf16>(Params)",
+        "void gemm<bf16>(Params)",
+    ]
+    assert [Kind(kind) for kind in trace.kind[2:4]] == [Kind.GPU_COMPUTE, Kind.GPU_COMM]
+    assert short_kernel(trace.name_of(2)) == "layers.0.attention.wq: gemm"
 
 
 def test_streams_belong_to_devices(tmp_path: Path) -> None:

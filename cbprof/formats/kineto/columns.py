@@ -1,7 +1,7 @@
 """Gathers the spans of a Chrome trace in columns, a batch of events at a time.
 
-What repeats is numbered: (category, name) as ``what``, (pid, tid, device, stream) as ``where``. The rules of what an
-event means are then applied once to each of them, not to each span.
+What repeats is numbered: (category, name, and mark if any) as ``what``, (pid, tid, device, stream) as ``where``. The
+rules of what an event means are then applied once to each of them, not to each span.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from cbprof.formats.kineto.events import (
     decode_array,
     narrowed,
 )
-from cbprof.formats.kineto.scalars import BESIDE_IDS, Arrow, Scalar, is_of_launch
+from cbprof.formats.kineto.scalars import BESIDE_IDS, MARKED, Arrow, Scalar, is_of_launch
 from cbprof.trace import NONE, Int32, Int64
 
 EXACT_BELOW_US = float(2**43)
@@ -62,6 +62,7 @@ def from_text(text: bytes) -> int:
 
 
 Key = TypeVar("Key", bound=Hashable)
+_What = tuple[str | None, str] | tuple[str | None, str, str]
 
 _INTERNED_LINKS_FROM = 1 << 62
 _AT_THE_END = 1 << 62  # the place of spans that come from two events
@@ -106,7 +107,7 @@ class Collector:
     have been taken. ``needs_text`` turns True at the first time that float64 cannot hold.
     """
 
-    whats: Numbers[tuple[str | None, str]] = field(default_factory=Numbers)
+    whats: Numbers[_What] = field(default_factory=Numbers)
     wheres: Numbers[tuple[Scalar, Scalar, Scalar, Scalar]] = field(default_factory=Numbers)
     thread_names: dict[tuple[Scalar, Scalar], str] = field(default_factory=dict)
     process_names: dict[Scalar, str] = field(default_factory=dict)
@@ -176,7 +177,10 @@ class Collector:
 
     def _add_spans(self, place: int, events: Sequence[Any], start: Int64, dur: Int64) -> None:
         whats, wheres, args = self.whats, self.wheres, [event.args or _NO_ARGS for event in events]
-        what = [whats[event.cat, event.name] for event in events]
+        what = [
+            whats[event.cat, event.name] if arg.name is None else whats[_marked(event)]
+            for event, arg in zip(events, args, strict=True)
+        ]
         where = [wheres[event.pid, event.tid, arg.device, arg.stream] for event, arg in zip(events, args, strict=True)]
         columns = (start, dur, self._links(args), np.array(what, dtype=np.int32), np.array(where, dtype=np.int32))
         self._parts.append((place, Spans(*columns)))
@@ -240,6 +244,12 @@ class Collector:
 def _link_of(args: Args) -> int | str:
     """The id of a launch in the words of XLA; -1 where there is none."""
     return NONE if args.correlation_id is None else args.correlation_id
+
+
+def _marked(event: Any) -> _What:
+    """The key of a span whose arguments hold a name: a mark, where it is work of a device."""
+    key = event.cat, event.name
+    return (*key, event.args.name) if event.cat in MARKED and isinstance(event.args.name, str) else key
 
 
 class _Open:

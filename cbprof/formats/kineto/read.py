@@ -136,7 +136,7 @@ def _trace(spans: Spans, collector: Collector, events: EventStream) -> Trace:
         Index[str](),
         Lanes(rows_of_file.lanes, tags, collector.thread_names, NONE if meta.rank is None else meta.rank),
     )
-    name_id = names.codes(what.name for what in whats)
+    name_id = names.codes(what.shown for what in whats)
     link = np.where(on_device[rows] | calls, spans.link[rows], NONE)
     link, health["n_ambiguous_launches"] = _within_processes(link, calls, spans.where[rows], wheres, tags)
     if collector.arrows and (link[on_device[rows]] == NONE).all():

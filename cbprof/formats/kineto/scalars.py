@@ -14,10 +14,20 @@ BESIDE_IDS = frozenset({"ac2g", "fwdbwd", "async", "async_cpu_to_gpu", "async_gp
 
 
 class What(NamedTuple):
-    """The kind of thing that a span is."""
+    """The kind of thing that a span is. ``mark``: what the program called a kernel of a graph, see :data:`MARKED`."""
 
     cat: str | None
     name: str
+    mark: str | None = None
+
+    @property
+    def shown(self) -> str:
+        """``layers.0.attention: gemm``; the name alone where there is no mark."""
+        return f"{self.mark}: {self.name}" if self.mark else self.name
+
+
+MARKED = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
+"""The work that torch's ``mark_kernels`` names; ``torch.cuda._annotate_cuda_graph_trace`` makes it ``args.name``."""
 
 
 class Where(NamedTuple):
