@@ -123,6 +123,7 @@ def test_report_of_two_steps() -> None:
         "tokens": None,
         "tokens_per_s": None,
         "latency": None,
+        "lost": None,
         "one_off": {},
     }
     json.dumps(report)  # plain Python values only

@@ -26,6 +26,7 @@ from cbprof.analysis.accounting.window import (
 )
 from cbprof.analysis.device import DeviceSummary, summarize_device
 from cbprof.analysis.profiles.health import Health, examine
+from cbprof.analysis.requests.lost import LostWork, lost_work
 from cbprof.analysis.verdict.latency import Latency, latency
 from cbprof.analysis.verdict.one_off import OneOff, one_offs
 from cbprof.analysis.verdict.verdict import Verdict, judge
@@ -56,6 +57,7 @@ class Summary:
     one_offs: tuple[OneOff, ...]
     tokens: int | None
     latency: Latency | None
+    lost: LostWork | None = None
     format: str = "chrome"
     examination: Health | None = None
     step_source: StepSource | None = None
@@ -130,6 +132,7 @@ class Summary:
             "tokens": self.tokens,
             "tokens_per_s": self.tokens_per_s,
             "latency": self.latency.to_json() if self.latency else None,
+            "lost": self.lost.to_json() if self.lost is not None else None,
             "one_off": {once.name: once.to_json() for once in self.one_offs},
         }
 
@@ -183,7 +186,8 @@ def summarize(
             summarize_device(trace, device, host, run=run, window=run if each == run else each, activity=activity)
             for device, each in windows.items()
         )
-    tokens = _tokens(trace, whole, whole_run=steps is None and window is None)
+    whole_run = steps is None and window is None
+    tokens = _tokens(trace, whole, whole_run=whole_run)
     return Summary(
         mode=trace.mode,
         engine=trace.meta.engine,
@@ -199,7 +203,8 @@ def summarize(
         phases=phases,
         one_offs=one_offs(trace),
         tokens=tokens,
-        latency=latency(trace.requests, whole, tokens if steps is None and window is None else None) if whole else None,
+        latency=latency(trace.requests, whole, tokens if whole_run else None) if whole else None,
+        lost=lost_work(trace, whole, whole_run=whole_run) if whole else None,
         format=trace.meta.format,
         examination=health,
         step_source=step_source(trace),

@@ -306,6 +306,7 @@ def _figures(summary: Summary) -> dict[str, Any]:
         "steps": summary.n_steps,
         "idle_pct": summary.worst_idle_pct,
         "longest_gap_ns": summary.longest_gap_ns,
+        "lost": summary.lost.to_json() if summary.lost is not None else None,
     }
 
 

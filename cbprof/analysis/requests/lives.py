@@ -23,6 +23,7 @@ import numpy as np
 from cbprof.analysis.accounting.cut_out import without_profiled_steps
 from cbprof.analysis.accounting.phases import nearest_rank
 from cbprof.analysis.accounting.window import Window, run_window
+from cbprof.analysis.requests.lost import computed_again
 from cbprof.analysis.requests.turns import ALONE, Turns, turns
 from cbprof.riders import RiderTable
 from cbprof.trace import Int64, Kind, RequestEvent, Trace
@@ -149,8 +150,8 @@ class _Book:
         has_first = bool((event == RequestEvent.FIRST).any())
         mine = self._ridden(self.rides.get(request, _NONE))
         step, start, tokens = self.riders.step[mine].astype(np.int64), self.riders.start[mine], self.riders.tokens[mine]
-        reached = np.maximum.accumulate(np.concatenate(([0], start + tokens)))[:-1]
-        again = np.flatnonzero(start[1:] < (start + tokens)[:-1]) + 1
+        repeated = computed_again(np.zeros_like(start), start, tokens)
+        again = np.flatnonzero(repeated.preempted)
         sampled = step[self.riders.samples[mine] == 1]
         whole = bool(len(step)) and has_first and int(start[0]) == 0 and len(came) <= len(sampled)
         begin = arrive if arrive is not None else int(self.decided[int(step[0])]) if whole else _first(came)
@@ -178,7 +179,7 @@ class _Book:
             itl_ns=itl,
             steps=len(step),
             preemptions=len(again),
-            recomputed=int(np.maximum(np.minimum(reached, start + tokens) - start, 0)[start >= 0].sum()),
+            recomputed=int(repeated.tokens.sum()),
             dropped=len(sampled) - len(came) if whole and finish is not None else 0,
             parts_ns=self._parts(stretches, mine, begin, end)
             if whole and begin is not None and end is not None

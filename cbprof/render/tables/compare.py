@@ -14,7 +14,7 @@ from cbprof.names import short
 from cbprof.numbers import count, counted, duration, percent, rate, ratio
 from cbprof.render.panel import framed, plain
 from cbprof.render.sheet import Sheet
-from cbprof.render.tables.summary import comparison_table
+from cbprof.render.tables.summary import comparison_table, lost_in_words
 
 Names = tuple[str, str]
 
@@ -78,6 +78,8 @@ def figures(found: Comparison, names: Names) -> Sheet:
             strict=True,
         )
     ]
+    if found.before.lost or found.after.lost:
+        rows.append(("lost", *(lost_in_words(each.lost) for each in (found.before, found.after))))
     return Sheet(("", *names), rows, "", (workload_line(found), *devices_lines(found), *_gist(found)))
 
 

@@ -14,8 +14,9 @@ from cbprof.analysis.accounting.cause_tree import Causes
 from cbprof.analysis.accounting.gaps import Gaps
 from cbprof.analysis.device import DeviceSummary
 from cbprof.analysis.gate.compare import comparable
+from cbprof.analysis.requests.lost import LostWork
 from cbprof.analysis.summary import Summary
-from cbprof.numbers import UNKNOWN, count, duration, percent, rate, ratio
+from cbprof.numbers import UNKNOWN, count, counted, duration, percent, rate, ratio
 from cbprof.render.panel import HEADER, LABEL, closing_lines, framed, plain
 from cbprof.render.tables.statebar import StateBar, StateLabel, StateLegend, state_shares
 from cbprof.render.theme import STATES
@@ -37,6 +38,8 @@ def summary_table(summary: Summary, *, title: str | None = None) -> RenderableTy
         parts += ["", StateBar(device.states), StateLegend(device.states)]
         if device.idle_ns:
             parts += ["", _waited_for(summary, device), "", _ceiling(device)]
+    if summary.lost:
+        parts.append(Text.assemble(("lost     ", LABEL), lost_in_words(summary.lost)))
     window = summary.window.name if summary.window and summary.window.name != "run" else None
     parts += closing_lines([summary])
     return framed(Group(*parts), [title, window, summary.mode, summary.device_name], summary.engine)
@@ -137,6 +140,16 @@ def _ceiling(device: DeviceSummary) -> Text:
     )
 
 
+def lost_in_words(lost: LostWork | None) -> str:
+    """``30 tokens dropped, 2 preemptions, 120 tokens computed again``."""
+    if lost is None:
+        return UNKNOWN
+    parts = [f"{counted(lost.dropped, 'token')} dropped"] if lost.dropped else []
+    parts += [counted(lost.preemptions, "preemption")] if lost.preemptions else []
+    parts += [f"{counted(lost.recomputed, 'token')} computed again"] if lost.recomputed else []
+    return ", ".join(parts) or "nothing"
+
+
 class _Figure(NamedTuple):
     """One figure of a summary: None where it is unknown."""
 
@@ -172,10 +185,27 @@ IDLE_PCT = _Figure("GPU idle", _idle_pct, percent, IDLE)
 ACTIVE_PCT = _Figure("GPU active", _active_pct, percent)
 
 
+def _lost(label: str, value: Callable[[LostWork], int | None]) -> _Figure:
+    return _Figure(label, lambda summary: value(summary.lost) if summary.lost is not None else None, _whole)
+
+
+def _whole(value: float | None) -> str:
+    return UNKNOWN if value is None else count(int(value))
+
+
+LOST = (
+    _lost("tokens dropped", lambda lost: lost.dropped),
+    _lost("preemptions", lambda lost: lost.preemptions),
+    _lost("tokens computed again", lambda lost: lost.recomputed),
+)
+"""Shown where a run has some of it."""
+
+
 def _figures_compared(before: Summary, after: Summary, names: tuple[str, str]) -> Table:
     table = _columns("", *names, f"{names[1]} / {names[0]}")
     same = comparable(before.evidence, after.evidence)
-    for figure in (WALL, TOKENS, STEPS, PER_STEP, IDLE_PCT):
+    lost = (figure for figure in LOST if figure.value(before) or figure.value(after))
+    for figure in (WALL, TOKENS, STEPS, PER_STEP, IDLE_PCT, *lost):
         old, new = figure.value(before), figure.value(after)
         change = ratio(new / old) if old and new is not None and same else ""
         table.add_row(

@@ -21,7 +21,7 @@ from cbprof.numbers import UNKNOWN, count, counted, duration, percent, rate, rat
 from cbprof.render.evidence import step_source_in_short
 from cbprof.render.panel import HEADER, LABEL, framed, plain
 from cbprof.render.sheet import MOST_ROWS, Sheet
-from cbprof.render.tables.summary import causes_in_words, place_of, summary_table
+from cbprof.render.tables.summary import causes_in_words, lost_in_words, place_of, summary_table
 from cbprof.trace import NONE
 
 NOT_ENOUGH_RECORDED = "unknown, for too little of the host was recorded"
@@ -50,6 +50,8 @@ def key_figures(summary: Summary, title: str = "") -> Sheet:
     ]
     source = summary.step_source
     found = (f"Steps found by {step_source_in_short(source)}.",) if source and source.searched else ()
+    if summary.lost:
+        rows.append(("lost", lost_in_words(summary.lost)))
     notes = (summary.verdict.sentence, *shortened(summary.verdict, summary.wall_ns), *found, *summary.warnings)
     return Sheet(("figure", "value"), rows, title, notes)
 
