@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from cbprof.errors import DataError
 from cbprof.formats import cache, load
 from cbprof.formats import importers as detect
 from cbprof.formats.kineto import read as kineto
@@ -185,7 +186,7 @@ def test_old_caches_make_room(trace: Path, reads: list[Path], monkeypatch: pytes
     assert sorted(each.name for each in folder.iterdir()) == sorted([cache_of(other).name, "not ours"])
 
 
-def test_a_file_that_changes_while_it_is_read_is_not_cached(
+def test_a_file_that_changes_while_it_is_read_is_refused_and_not_cached(
     trace: Path, reads: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parse = detect.with_steps
@@ -196,5 +197,6 @@ def test_a_file_that_changes_while_it_is_read_is_not_cached(
         return parse(found)
 
     monkeypatch.setattr(detect, "with_steps", meanwhile)
-    load(trace)
+    with pytest.raises(DataError, match="was replaced or written to while it was read"):
+        load(trace)
     assert not cache_of(trace).exists()

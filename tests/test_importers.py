@@ -9,6 +9,7 @@ import lzma
 import tarfile
 import zipfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -21,9 +22,10 @@ from rocm_samples import write_rocpd, write_rocprofv3
 from cbprof.errors import DataError
 from cbprof.fleet.files import find_files
 from cbprof.formats import load, save
-from cbprof.formats.importers import IMPORTERS, SUFFIXES, Importer, importer_of
+from cbprof.formats.chrome import read as chrome_read
+from cbprof.formats.importers import IMPORTERS, SUFFIXES, Importer, ReadOptions, importer_of
 from cbprof.meta import Meta
-from cbprof.trace import Kind, Lane, TraceBuilder
+from cbprof.trace import Kind, Lane, Trace, TraceBuilder
 
 
 def native(folder: Path) -> Path:
@@ -54,6 +56,66 @@ def test_a_sample_is_known_by_its_content_and_by_its_row_alone(importer: Importe
     assert importer_of(other) is importer
     head = sample.read_bytes()
     assert [each for each in IMPORTERS[:-1] if each.recognises(head)] in ([importer], [])
+
+
+@every_importer
+@pytest.mark.parametrize("how", ["replaced", "written to", "damaged"])
+def test_a_file_that_changes_while_it_is_read(
+    importer: Importer, how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sample = SAMPLES[importer.name](tmp_path)
+
+    def meanwhile(path: Path, options: ReadOptions) -> Trace:
+        trace = importer.load(path, options)
+        if how == "replaced":
+            path.with_name("other").write_bytes(path.read_bytes())
+            path.with_name("other").replace(path)
+        else:
+            path.write_bytes(path.read_bytes() if how == "written to" else path.read_bytes()[:100])
+        return importer.load(path, options) if how == "damaged" else trace
+
+    watched = [replace(each, load=meanwhile) if each is importer else each for each in IMPORTERS]
+    monkeypatch.setattr("cbprof.formats.importers.IMPORTERS", watched)
+    with pytest.raises(DataError, match="was replaced or written to while it was read") as error:
+        load(sample)
+    assert str(error.value).startswith(f"{sample}: ")
+
+
+def test_a_recording_may_go_on_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    part = native(tmp_path).rename(tmp_path / "native.json.part")
+    read = chrome_read.load
+
+    def meanwhile(path: Path) -> Trace:
+        with path.open("a") as file:
+            file.write(" ")
+        return read(path)
+
+    monkeypatch.setattr(chrome_read, "load", meanwhile)
+    assert len(load(part)) == 2
+
+    def ended(path: Path) -> Trace:
+        trace = read(path)
+        path.rename(tmp_path / "native.json")
+        return trace
+
+    monkeypatch.setattr(chrome_read, "load", ended)
+    assert len(load(part)) == 2
+
+
+@every_importer
+def test_a_file_that_needs_more_memory_than_there_is(
+    importer: Importer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sample = SAMPLES[importer.name](tmp_path)
+
+    def starved(*_: object) -> Trace:
+        raise MemoryError
+
+    watched = [replace(each, load=starved) if each is importer else each for each in IMPORTERS]
+    monkeypatch.setattr("cbprof.formats.importers.IMPORTERS", watched)
+    with pytest.raises(DataError, match="reading it takes more memory than there is") as error:
+        load(sample)
+    assert str(error.value).startswith(f"{sample}: ")
 
 
 @every_importer

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -540,6 +541,36 @@ def test_a_helper_runs_no_module_of_the_current_folder(tmp_path: Path, monkeypat
     path = write(tmp_path, *(kernel(10 * step, 5) for step in range(3000)))
     (tmp_path / "queue.py").write_text("open('was run', 'w').close()")
     monkeypatch.chdir(tmp_path)
-    with kineto_helper.Helper(path) as helper:
+    with path.open("rb") as file, kineto_helper.Helper(file.fileno()) as helper:
         assert helper.finish().n_events == 0
     assert not Path("was run").exists()
+
+
+def test_a_helper_reads_the_file_that_was_opened_whatever_has_its_name_now(tmp_path: Path) -> None:
+    path = write(tmp_path, *(kernel(10 * step, 5) for step in range(30)))
+    text, begin = path.read_bytes(), path.read_bytes().index(b"[") + 1
+    with path.open("rb") as file:
+        os.replace(write(tmp_path, *(kernel(0, 1) for _ in range(30)), name="other.json"), path)
+        with kineto_helper.Helper(file.fileno()) as helper:
+            assert helper.take(1, text[begin:], text.rindex(b"]") - begin, begin)
+            collected = helper.finish()
+    assert collected.spans().start_ns.tolist() == [10_000 * step for step in range(30)]
+
+
+@pytest.mark.parametrize("helped", [False, True])
+def test_a_file_that_is_replaced_while_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, helped: bool
+) -> None:
+    path = write(tmp_path, *(kernel(10 * step, 5) for step in range(3000)))
+    other = write(tmp_path, *(kernel(10 * step, 9) for step in range(3000)), name="other.json")
+    monkeypatch.setattr(stream, "PIECE", 20_000)
+    monkeypatch.setattr(kineto, "HELPED_FROM", 0)
+    monkeypatch.setattr(kineto, "is_worth_it", lambda: helped)
+
+    def replace(read: int, _: int) -> None:
+        if read > 100_000 and other.exists():
+            os.replace(other, path)
+
+    with pytest.raises(DataError, match="was replaced or written to while it was read"):
+        load(path, progress=replace)
+    assert set(load(path).dur_ns.tolist()) == {9000}

@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import json
+import re
 import resource
+import sqlite3
 import subprocess
 import sys
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import ascend_samples
+import nsys_samples
 import pytest
+import rocm_samples
 
+from cbprof.analysis.summary import summarize
 from cbprof.errors import DataError
 from cbprof.formats import load, save
 from cbprof.formats.bytes import stream
 from cbprof.formats.chrome import document
 from cbprof.formats.chrome import read as chrome_read
 from cbprof.formats.kineto import columns
-from cbprof.trace import Kind, Lane, TraceBuilder
+from cbprof.trace import Kind, Lane, Trace, TraceBuilder
 
 MEMORY = 1800 << 20
 """Of the address space. The packages alone take 1 GB of it, and 60 MB of memory."""
@@ -194,6 +201,140 @@ def test_numbers_that_fit_no_column(
             result.exception,
         )
     assert load("t.json").start_ns.tolist()
+
+
+def read_or_refused(path: Path) -> Trace | None:
+    """What it holds; None where that is refused in one line."""
+    try:
+        return load(path)
+    except DataError as error:
+        if "\n" in str(error):
+            raise
+        return None
+
+
+def in_nsys(path: Path, number: int) -> Iterator[Path]:
+    """Exports in which one number is so large; SQLite has it as a float where 64 bits do not hold it."""
+    large = number if -(1 << 63) <= number < 1 << 63 else float(number)
+    process, thread = nsys_samples.pid(7), nsys_samples.tid(7, 9)
+    kernel: list[Any] = [1000, 3000, 0, 13, 1, process, nsys_samples.GEMM, nsys_samples.GEMM]
+    ranks, begin = {"MPI_RANKS": [(process, 0)]}, {"TARGET_INFO_SESSION_START_TIME": [(0,)]}
+    tables = {**nsys_samples.one_step(), **ranks, **begin}
+    for column in range(len(kernel)):
+        yield write_nsys(
+            path, tables | {nsys_samples.KERNEL: [kernel, [*kernel[:column], large, *kernel[column + 1 :]]]}
+        )
+    yield write_nsys(path, tables | {nsys_samples.RUNTIME: [(900, 950, large, 1, 2), (900, 950, thread, large, large)]})
+    yield write_nsys(path, tables | {"MPI_RANKS": [(process, large), (large, 0)]})
+    yield write_nsys(path, tables | {"TARGET_INFO_SESSION_START_TIME": [(large,)]})
+
+
+def write_nsys(path: Path, tables: dict[str, Any]) -> Path:
+    path.unlink(missing_ok=True)
+    more = {"MPI_RANKS": "globalPid, rank", "TARGET_INFO_SESSION_START_TIME": "utcEpochNs"}
+    return nsys_samples.write_export(path, tables, columns=more)
+
+
+def in_rocpd(path: Path, number: int) -> Iterator[Path]:
+    large = number if -(1 << 63) <= number < 1 << 63 else float(number)
+    path.unlink(missing_ok=True)
+    rocm_samples.write_rocpd(path)
+    columns = {
+        "kernel_dispatch": ("start", "end", "agent_id", "stream_id", "pid", "event_id", "kernel_id"),
+        "region": ("start", "tid", "nid", "name_id"),
+        "event": ("stack_id", "category_id"),
+        "info_agent": ("absolute_index", "type_index", "nid"),
+        "info_process": ("pid",),
+        "info_thread": ("tid",),
+    }
+    for table, names in columns.items():
+        for name in names:
+            with closing(sqlite3.connect(path)) as connection:
+                connection.execute(f'UPDATE rocpd_{table}_00000000 SET "{name}" = ? WHERE id = 2 OR id = 1', (large,))
+                connection.commit()
+                yield path
+
+
+def in_rocprofv3(path: Path, number: int) -> Iterator[Path]:
+    text = json.dumps(rocm_samples.rocprofv3())
+    keys = (
+        "pid",
+        "thread_id",
+        "internal",
+        "handle",
+        "start_timestamp",
+        "end_timestamp",
+        "kind",
+        "operation",
+        "node_id",
+    )
+    for key in (*keys, "logical_node_type_id", "key", "kernel_id", "type"):
+        path.write_text(re.sub(rf'"{key}": -?\d+', f'"{key}": {number}', text, count=3))
+        yield path
+
+
+def in_ascend(path: Path, number: int) -> Iterator[Path]:
+    text = json.dumps(ascend_samples.one_step())
+    for old in ("NPU 3", "Stream 2", "Group 0", "hcom_allReduce__929", '"dur": 100', '"tid": 1', '"pid": 300'):
+        words, _, last = old.rpartition(" ")
+        path.write_text(text.replace(old, f"{words} {number}" if last.isdigit() else f"execute_context_{number}(1)"))
+        yield path
+
+
+@pytest.mark.parametrize(
+    "number", [*HUGE, int("9" * 4300), -1], ids=lambda number: f"{len(str(number))}-digits-{number % 7}"
+)
+@pytest.mark.parametrize("files", [in_nsys, in_rocpd, in_rocprofv3, in_ascend])
+def test_numbers_that_fit_no_column_of_other_formats(
+    tmp_path: Path, files: Callable[[Path, int], Iterator[Path]], number: int
+) -> None:
+    """Each is read, or refused in one line; what is read fits into a file of ours."""
+    if len(str(number)) > 300 and files in (in_nsys, in_rocpd):
+        pytest.skip("a float does not hold it either")
+    for path in files(tmp_path / "t", number):
+        if (trace := read_or_refused(path)) is None:
+            continue
+        assert all(-1 <= lane.device < 1 << 31 and -1 <= lane.rank < 1 << 31 for lane in trace.lanes)
+        json.dumps(summarize(trace).to_json(gaps="all"), allow_nan=False)
+        save(trace, tmp_path / "u.json")
+        assert load(tmp_path / "u.json").start_ns.tolist() == trace.start_ns.tolist()
+
+
+def test_text_that_is_a_number_of_too_many_digits_for_python(tmp_path: Path) -> None:
+    many = "9" * 5000
+    event = {"ph": "X", "cat": "kernel", "name": "gemm", "pid": 0, "tid": 7, "ts": 10, "dur": 5}
+    call = {"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 4, "tid": 5, "ts": 1, "dur": 2}
+    for row in (many, f"stream {many}", f"stream #{many} compute"):
+        for more in ({"tid": row}, {"args": {"stream": row}}, {"args": {"device": many}}, {"pid": many}):
+            rows = [
+                call,
+                event | more,
+                {"ph": "M", "name": "thread_name", "pid": 0, "tid": 7, "args": {"name": row}},
+            ]
+            (tmp_path / "t.json").write_text(json.dumps({"traceEvents": rows}))
+            assert len(load(tmp_path / "t.json")) == 2
+    for old in ("NPU 3", "Stream 2"):
+        text = json.dumps(ascend_samples.one_step())
+        (tmp_path / "t.json").write_text(text.replace(old, f"{old.split()[0]} {many}"))
+        assert len(load(tmp_path / "t.json")) > 5
+
+
+@pytest.mark.parametrize("number", [1 << 62, -(1 << 62), (1 << 63) - 1, -(1 << 63), 10**30])
+@pytest.mark.parametrize("what", ["origin_ns", "link", "request", "pid"])
+def test_processes_whose_numbers_do_not_fit_together(tmp_path: Path, what: str, number: int) -> None:
+    for process, large in enumerate((0, number, number)):
+        said = {"pid": process, "origin_ns": 0} | ({what: large} if what in ("origin_ns", "pid") else {})
+        span = {"ph": "X", "name": "x", "cat": "cpu.work", "pid": 0, "tid": 1, "ts": 5, "dur": 1, "args": {"link": 1}}
+        moment = {"ph": "i", "name": "arrive", "cat": "request", "ts": 1, "args": {"request": 1}}
+        if what == "link":
+            span["args"] = {"link": large}
+        elif what == "request":
+            moment["args"] = {"request": large}
+        document = {"traceEvents": [span, moment], "cbprof": {"schema": 1, "process": said}}
+        (tmp_path / f"t.process-{process}.json").write_text(json.dumps(document))
+    trace = read_or_refused(tmp_path)
+    fits = what == "pid" or (what != "origin_ns" and (number < 0 or number > 1 << 63))  # else of no link or request
+    assert (trace is not None and len(trace) == 3) if fits else trace is None
 
 
 # Time

@@ -22,8 +22,8 @@ from dataclasses import fields
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
-from stat import S_ISDIR, S_ISREG
-from typing import Any, NamedTuple
+from stat import S_ISDIR
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +31,7 @@ import numpy.typing as npt
 from cbprof import __version__
 from cbprof.errors import CbprofError
 from cbprof.files import whole_file
+from cbprof.formats.bytes.stamp import stamp_of
 from cbprof.meta import Meta
 from cbprof.riders import RiderTable
 from cbprof.trace import Lane, RequestTable, StepTable, Trace
@@ -57,7 +58,7 @@ Columns = dict[str, npt.NDArray[Any]]
 
 def through_cache(path: Path, read: Callable[[], Trace]) -> Trace:
     """The trace of the file ``path``: from the user's cache, or else as ``read`` reads it, which is then cached."""
-    stamp = _stamp(path)
+    stamp = stamp_of(path)
     folder = cache_folder() if stamp is not None and stamp.size >= WORTH_FROM and OPT_OUT not in os.environ else None
     if folder is None:
         return read()
@@ -69,7 +70,7 @@ def through_cache(path: Path, read: Callable[[], Trace]) -> Trace:
     if _can_be_kept(trace):
         with suppress(OSError, CbprofError):  # a full disk
             content = _content(path)
-            if stamp == _stamp(path):  # else someone wrote to it in the meantime
+            if stamp == stamp_of(path):  # else someone wrote to it in the meantime
                 _save(cache_file, trace, content)
                 _make_room(folder)
     return trace
@@ -105,22 +106,6 @@ def _make_room(folder: Path) -> None:
         kept += state.st_size
         if kept > MOST_BYTES and kept > state.st_size:  # the last one stays, however large
             each.unlink()
-
-
-class _Stamp(NamedTuple):
-    """Tells, without reading a file, whether it has probably changed."""
-
-    inode: int
-    size: int
-    mtime_ns: int
-
-
-def _stamp(path: Path) -> _Stamp | None:
-    try:
-        stat = path.stat()
-    except OSError:
-        return None
-    return _Stamp(stat.st_ino, stat.st_size, stat.st_mtime_ns) if S_ISREG(stat.st_mode) else None
 
 
 def _content(path: Path) -> dict[str, Any]:

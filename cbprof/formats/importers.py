@@ -14,6 +14,7 @@ from pathlib import Path
 
 from cbprof.errors import DataError
 from cbprof.formats.bytes.foreign import SQLITE_MAGIC, refuse_foreign
+from cbprof.formats.bytes.stamp import unchanged
 from cbprof.formats.bytes.stream import ByteStream, Progress
 from cbprof.formats.cache import through_cache
 from cbprof.formats.chrome import read as chrome_read
@@ -109,17 +110,25 @@ def load(path: str | Path, *, alone: bool = False, cached: bool = True, progress
     recording, and nothing else, as one trace.
 
     Gzip or not, whole, cut, or still being written (``.part``). Raises :class:`DataError`, in one line, where it is
-    missing, unreadable, or not a trace that can be read. ``alone``: no second process helps with a large file; for
-    callers that keep all cores busy themselves. ``cached``: keep the columns of another tool's large trace in a file
-    beside it, and read them from there next time. ``progress``: told how far a Chrome trace is read, now and then.
+    missing, unreadable, not a trace that can be read, larger than memory, or changed while it is read.
+
+    ``alone``: no second process helps with a large file; for callers that keep all cores busy themselves. ``cached``:
+    keep the columns of another tool's large trace in a file of the user's cache folder, and read them from there next
+    time. ``progress``: told how far a Chrome trace is read, now and then.
     """
     path = Path(path)
     if _is_pipe(path):
         raise DataError(f"{path}: is a pipe, and a trace is read more than once; write it to a file first")
-    if (recording := recording_in(path)) is not None:
-        return merged([_load(part, ReadOptions(alone, progress)) for part in recording.parts])
-    read = partial(_load, path, ReadOptions(alone, progress))
-    return through_cache(path, read) if cached else read()
+    options = ReadOptions(alone, progress)
+    try:
+        if (recording := recording_in(path)) is not None:
+            return merged([_load(part, options) for part in recording.parts])
+        read = partial(_load, path, options)
+        return through_cache(path, read) if cached else read()
+    except MemoryError:
+        raise DataError(
+            f"{path}: reading it takes more memory than there is; read it where there is more, or record fewer steps"
+        ) from None
 
 
 def importer_of(path: Path) -> Importer:
@@ -132,7 +141,8 @@ def importer_of(path: Path) -> Importer:
 
 def _load(path: Path, options: ReadOptions) -> Trace:
     content = export_of(path) or path
-    trace = importer_of(content).load(content, options)
+    with unchanged(content):
+        trace = importer_of(content).load(content, options)
     return doubted(trace) if trace.is_profile and says_sampled(path.name, trace.meta.extra) else trace
 
 

@@ -23,6 +23,9 @@ from cbprof.trace import BATCH_PHASES, NONE, Kind, RequestEvent, Trace, TraceBui
 PROCESS = "process"
 """The key of what a file says of its process."""
 
+_MOST_NS = 1 << 62  # of any time in a trace, as in each of its files: so an end never overflows int64
+_MOST = (1 << 63) - 1
+
 _PART = re.compile(r"(?P<stem>.*)\.process-[0-9]+(?P<number>\.[0-9]+)?(?P<suffix>\.json(\.gz)?)(\.part)?")
 
 
@@ -78,7 +81,7 @@ def merged(traces: Sequence[Trace]) -> Trace:
     A lane whose name is taken gets the role or the pid of its process in front. A device whose number is taken gets the
     next free one: each process counts those that it sees from 0. Links and requests are told apart. The facts are those
     of the process that drove a device, with those of the others where it says nothing. Raises :class:`DataError` where
-    a file does not say when it began.
+    a file does not say when it began, or its numbers do not fit together with those of the others.
     """
     if len(traces) == 1:
         return traces[0]
@@ -88,6 +91,8 @@ def merged(traces: Sequence[Trace]) -> Trace:
     links = requests = 0
     for index, trace in enumerate(traces):
         later_ns = _origin_ns(trace) - _origin_ns(traces[0])
+        if later_ns + _latest_ns(trace) >= _MOST_NS:
+            raise DataError("the processes began further apart than times can say: they are not of one run")
         process = _of_process(trace)
         who = str(process.get("role") or process.get("pid"))
         ids = [
@@ -98,9 +103,13 @@ def merged(traces: Sequence[Trace]) -> Trace:
             )
             for lane in trace.lanes
         ]
+        next_link = links + int(trace.link.max(initial=NONE)) + 1
+        numbers = (trace.requests.request, trace.riders.request)
+        next_request = requests + max(int(column.max(initial=NONE)) for column in numbers) + 1
+        if max(next_link, next_request) > _MOST:
+            raise DataError("the processes count their launches or requests so high that they cannot be told apart")
         _add(builder, trace, ids, later_ns, links, requests)
-        links += int(trace.link.max(initial=NONE)) + 1
-        requests += int(trace.requests.request.max(initial=NONE)) + 1
+        links, requests = next_link, next_request
     return builder.build(_facts(traces))
 
 
@@ -128,6 +137,11 @@ def _add(builder: TraceBuilder, trace: Trace, lanes: list[int], later_ns: int, l
     moments = zip(*(c.tolist() for c in (events.time_ns, events.request, events.event)), strict=True)
     for time_ns, request, event in moments:
         builder.request(RequestEvent(event), request if request == NONE else request + requests, time_ns + later_ns)
+
+
+def _latest_ns(trace: Trace) -> int:
+    """When the last span or request moment begins; 0 if all begin before."""
+    return max(int(trace.start_ns.max(initial=0)), int(trace.requests.time_ns.max(initial=0)))
 
 
 class _Names:

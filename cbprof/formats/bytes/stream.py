@@ -67,6 +67,10 @@ class ByteStream:
         self.n_read += len(piece)
         return piece
 
+    def fileno(self) -> int:
+        """The descriptor of the file, for a child that is to read the same one whatever gets its name."""
+        return self._file.fileno()
+
     @property
     def n_ahead(self) -> int:
         """About how many bytes are still to come."""

@@ -27,8 +27,8 @@ _COLLECTIVES = frozenset({"Communication", "HCCL"})
 _OF_NPUS = {_HARDWARE, "Overlap Analysis", *_COLLECTIVES}
 _PYTHON, _CALLS = "Python", "CANN"
 _GROUP = re.compile(r"(Group \S+ )?Communication")
-_STREAM = re.compile(r"Stream (\d+)")
-_NPU = re.compile(r"NPU (\d+)")
+_STREAM = re.compile(r"Stream (\d{1,18})")
+_NPU = re.compile(r"NPU (\d{1,9})\b")
 _NO_WORK = re.compile(r"(event|notify|capture)_?(wait|record|reset)\w*|place_?holder\w*|write_?value\w*", re.IGNORECASE)
 _CALL = re.compile(r"(AscendCL|Runtime|Node|Model|HCCL|ACL)@(?P<call>\w+)", re.IGNORECASE)
 

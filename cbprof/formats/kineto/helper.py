@@ -46,15 +46,17 @@ class _Task(NamedTuple):
 class Helper:
     """The helper's end in this process. Use it as a context manager: it leaves no process behind.
 
-    Raises :class:`HelperError` where the system has no process to give.
+    ``descriptor``: of the file, as it is open in this process; another file may have its name by now. Raises
+    :class:`HelperError` where the system has no process to give.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, descriptor: int) -> None:
         package = Path(__file__).parents[3]
         paths = os.pathsep.join([str(package), *filter(None, [os.environ.get("PYTHONPATH")])])
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "cbprof.formats.kineto.helper", str(path.resolve())],
+                [sys.executable, "-P", "-m", "cbprof.formats.kineto.helper", str(descriptor)],
+                pass_fds=[descriptor],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
@@ -146,17 +148,17 @@ def is_worth_it() -> bool:
 def main() -> None:
     """The helper: decode batches from stdin until it closes, then write everything to stdout."""
     tasks, collector, record = sys.stdin.buffer, Collector(), FLOAT_TIMES
-    with Path(sys.argv[1]).open("rb") as file:
-        while header := tasks.read(_HEADER.size):
-            place, offset, length = _HEADER.unpack(header)
-            sys.stdout.buffer.write(_BEGUN)
-            sys.stdout.buffer.flush()
-            text = tasks.read(length) if offset == _INLINE else os.pread(file.fileno(), length, offset)
-            try:
-                collector.add(decode_batch(place, text, record))
-            except MalformedError:
-                sys.exit(1)
-            record = TEXT_TIMES if collector.needs_text else record
+    descriptor = int(sys.argv[1])
+    while header := tasks.read(_HEADER.size):
+        place, offset, length = _HEADER.unpack(header)
+        sys.stdout.buffer.write(_BEGUN)
+        sys.stdout.buffer.flush()
+        text = tasks.read(length) if offset == _INLINE else os.pread(descriptor, length, offset)
+        try:
+            collector.add(decode_batch(place, text, record))
+        except MalformedError:
+            sys.exit(1)
+        record = TEXT_TIMES if collector.needs_text else record
     pickle.dump(collector, sys.stdout.buffer, protocol=pickle.HIGHEST_PROTOCOL)
     sys.stdout.buffer.flush()
 

@@ -91,7 +91,7 @@ def _collect(path: Path, *, helped: bool, progress: Progress | None) -> tuple[Ev
             if batch.place % CHECKED_EVERY == 0 and collector.n_spans > MAX_SPANS:
                 raise DataError(f"{path}: holds more than {MAX_SPANS:,} spans, too many for memory; record fewer steps")
             if helped and helper is None and stream.n_ahead > HELPED_FROM:
-                helper = events.helper = stack.enter_context(Helper(path))
+                helper = events.helper = stack.enter_context(Helper(stream.fileno()))
         if helper is not None:
             collector.absorb(helper.finish())
     return events, collector

@@ -24,14 +24,14 @@ from typing import NamedTuple
 from cbprof.formats.kineto.ascend import on_their_threads, rows_of_npus
 from cbprof.formats.kineto.scalars import Scalar, Where
 
-_XLA_DEVICE = re.compile(r".*/device:[a-z_]+:(\d+)\b.*", re.IGNORECASE)
-_XLA_STREAM = re.compile(r"stream\s*#?(\d+)\b.*", re.IGNORECASE)
+_XLA_DEVICE = re.compile(r".*/device:[a-z_]+:(\d{1,9})\b.*", re.IGNORECASE)
+_XLA_STREAM = re.compile(r"stream\s*#?(\d{1,18})\b.*", re.IGNORECASE)
 _XLA_RANGES = re.compile(
     r"(async )?XLA (modules|ops|traceme)|steps|source code|launch stats|(framework|tensorflow) (ops|name scope)",
     re.IGNORECASE,
 )
-_PROTON_STREAM = re.compile(r"GPU (?:\d+ )?Stream (\d+)")
-_PROTON_RANGES = re.compile(r"Graph: (?:.* )?Stream (\d+)")
+_PROTON_STREAM = re.compile(r"GPU (?:\d+ )?Stream (\d{1,18})")
+_PROTON_RANGES = re.compile(r"Graph: (?:.* )?Stream (\d{1,18})")
 _OF_A_DEVICE = re.compile(r"(^|[^a-z])(gpu|npu|tpu|xpu|mlu|hpu|device|accelerator|hardware)s?([^a-z]|$)", re.IGNORECASE)
 _BEGINS_AS_A_DEVICE = re.compile(r"(gpu|npu|tpu|xpu|mlu|hpu|cuda|hip|stream)s?([^a-z]|$)", re.IGNORECASE)
 

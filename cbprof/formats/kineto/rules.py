@@ -37,7 +37,7 @@ _MARKERS = re.compile(r"([a-z0-9]+_)?(sync|event)")  # ``cuda_sync``, ``xpu_sync
 # Intel calls the host M (memory), H (host) or S (shared).
 _TO_DEVICE = re.compile(r"\b(HtoD|HostToDevice|HtoA|[HMS]2D)\b|_h2d", re.IGNORECASE)
 _TO_HOST = re.compile(r"\b(DtoH|DeviceToHost|AtoH|D2[HMS])\b|_d2h", re.IGNORECASE)
-_STREAM = re.compile(r"\s*(?:stream\s*)?#?(-?\d+)\s*", re.IGNORECASE)
+_STREAM = re.compile(r"\s*(?:stream\s*)?#?(-?\d{1,18})\s*", re.IGNORECASE)
 _TAGGED = re.compile(r"(?P<tag>.*\D)-?\d{1,18}\s*")
 _RANK = re.compile(r"(?:\b|_)(?:tp|rank)[\s_-]*(\d{1,6})(?!\d)", re.IGNORECASE)
 _INTEGER = re.compile(r"\s*-?\d{1,18}\s*")

@@ -14,11 +14,12 @@ import numpy as np
 
 from cbprof.formats.records.database import Database
 from cbprof.formats.records.identity import PROCESS_SHIFT, distinct
-from cbprof.formats.records.rows import ABSENT, Findings, Rows
+from cbprof.formats.records.rows import ABSENT, Findings, Rows, is_device
 from cbprof.numbers import counted
 from cbprof.trace import NONE
 
 _ID_BITS = (1 << PROCESS_SHIFT) - 1
+_MOST_RANKS = 1 << 31
 _ON_HOST = (1 << 31) - 1  # the device of a graph whose first node runs on the host (CUpti_ActivityGraphTrace2)
 
 
@@ -54,8 +55,9 @@ def _home(homes: dict[tuple[int, ...], set[int]], process: int, stream: int, dev
 def number_gpus(database: Database, rows: Sequence[Rows], found: Findings) -> list[Rows]:
     """The rows with the machine's numbers of the GPUs, where two processes call different GPUs by one number."""
     listed = database.integers("TARGET_INFO_CUDA_DEVICE", ("pid", "cudaId", "gpuId"))
-    table = zip(*(listed[column].tolist() for column in ("pid", "cudaId", "gpuId")), strict=True)
-    gpu_of = {(pid, device): gpu for pid, device, gpu in table if gpu >= 0}
+    known = is_device(listed["gpuId"])
+    table = zip(*(listed[column][known].tolist() for column in ("pid", "cudaId", "gpuId")), strict=True)
+    gpu_of = {(pid, device): gpu for pid, device, gpu in table}
     gpus: dict[int, set[int]] = defaultdict(set)
     users: dict[int, set[int]] = defaultdict(set)
     for each in rows:
@@ -83,7 +85,7 @@ def number_gpus(database: Database, rows: Sequence[Rows], found: Findings) -> li
 def ranks(database: Database) -> dict[int, int]:
     """The MPI rank of each process that has one."""
     pairs = _integer_pairs(database, "MPI_RANKS", "globalPid", "rank")
-    return {process >> PROCESS_SHIFT: rank for process, rank in pairs}
+    return {process >> PROCESS_SHIFT: rank for process, rank in pairs if 0 <= rank < _MOST_RANKS}
 
 
 def thread_names(database: Database) -> dict[int, str]:

@@ -15,7 +15,7 @@ from cbprof.formats.columns import Index
 from cbprof.formats.cuda_names import is_collective, is_wait, without_version
 from cbprof.formats.records.database import Database
 from cbprof.formats.records.identity import PROCESS_SHIFT
-from cbprof.formats.records.rows import ABSENT, Findings, Rows, absent, is_span
+from cbprof.formats.records.rows import ABSENT, Findings, Rows, absent, is_device, is_span
 from cbprof.trace import GRAPH_REPLAY, Int8, Int32, Int64, Kind
 
 ACTIVITY = "CUPTI_ACTIVITY_KIND_"
@@ -65,7 +65,7 @@ def device_rows(database: Database, names: Index[str], found: Findings) -> Itera
                 fresh["deviceId"] = np.zeros_like(fresh["start"])
             start, end = fresh["start"], fresh["end"]
             # Both are 0 where the time could not be collected.
-            kept = is_span(start, end) & ((start != 0) | (end != 0)) & (fresh["deviceId"] >= 0)
+            kept = is_span(start, end) & ((start != 0) | (end != 0)) & is_device(fresh["deviceId"])
             found.count("n_dropped", int(len(kept) - kept.sum()))
             stream = np.where(fresh["streamId"] == ABSENT, 0, fresh["streamId"])
             yield Rows(

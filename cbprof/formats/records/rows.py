@@ -12,6 +12,8 @@ from cbprof.trace import Int8, Int32, Int64
 ABSENT = -(1 << 62)
 """Stands for a value that is not there or is no integer. Times are smaller: 2^62 ns are 146 years."""
 
+_MOST_DEVICES = 1 << 31
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rows:
@@ -62,6 +64,11 @@ class Findings:
 def absent(size: int) -> Int64:
     """A column without any value."""
     return np.full(size, ABSENT, dtype=np.int64)
+
+
+def is_device(number: Int64) -> npt.NDArray[np.bool_]:
+    """Which numbers can be those of devices: 32 bits hold them."""
+    return (number >= 0) & (number < _MOST_DEVICES)
 
 
 def is_span(start: Int64, end: Int64) -> npt.NDArray[np.bool_]:
