@@ -13,15 +13,19 @@ import pytest
 from fleet_samples import small_report
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kineto_samples import DECODE, write
 from oracle import NO_DEADLINE
 from rich.console import Console
 
 from cbprof.analysis.ranks import waits as profile
 from cbprof.analysis.ranks.clocks import skew_of
 from cbprof.analysis.ranks.heat import heat_map
-from cbprof.analysis.ranks.rank import BINS, MOST_KEPT, Collectives, Rank, bin_edges, collectives_of
+from cbprof.analysis.ranks.parts import most_idle_pct
+from cbprof.analysis.ranks.rank import BINS, MOST_KEPT, Collectives, Rank, bin_edges, collectives_of, ranks_of
 from cbprof.analysis.ranks.report import ExaminedFile, RanksReport, compare_ranks
 from cbprof.analysis.ranks.waits import StepProfile, step_waits
+from cbprof.analysis.summary import summarize
+from cbprof.formats import load
 from cbprof.render.picture.ranks_heat import RAMP, HeatStrips, heat_png, lines
 from cbprof.render.tables.ranks import write_ranks_csv
 from cbprof.render.terminal.ranks import ranks_terminal
@@ -365,3 +369,39 @@ def test_the_page_holds_no_markup_of_a_name(small: RanksReport) -> None:
     assert len(page) < 100_000
     assert "Files without figures" in page
     assert "0 ranks" in ranks_html(compare_ranks([]))
+
+
+# Files that hold parts of one recording -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "most_pct"),
+    [
+        ((0, 1000, 900), (1000, 2000, 100), 50),  # apart: both were active for 1000 of 2000
+        ((0, 1000, 980), (100, 900, 0), 20),  # one within the other
+        ((0, 1000, 500), (500, 1500, 500), 100 * (1500 - 500) / 1500),  # they may have seen the same 500
+        ((0, 1000, 0), (0, 1000, 0), 0),
+    ],
+)
+def test_parts_of_one_recording_are_not_ranks(
+    first: tuple[int, int, int], second: tuple[int, int, int], most_pct: float
+) -> None:
+    mine = [rank(0, start_ns=start, end_ns=end, idle_ns=idle, recording="5EE") for start, end, idle in (first, second)]
+    assert most_idle_pct(mine) == pytest.approx(most_pct)
+    (warning,) = fleet(*mine).warnings
+    assert warning.startswith("0.json and 1.json are parts of one recording of one process, not ranks")
+    assert f"idle {most_pct:.2f} % at most" in warning
+
+
+def test_ranks_and_recordings_of_their_own_are_no_parts() -> None:
+    alike = rank(0, recording="5EE")
+    for other in (rank(1, recording="5EE"), rank(0, recording="A11"), rank(0, device=1, recording="5EE"), rank(0)):
+        assert not any("parts of one recording" in warning for warning in fleet(alike, other).warnings)
+    unknown = fleet(alike, rank(0, recording="5EE", idle_ns=None)).warnings[0]
+    assert unknown.endswith("its figures do not hold")
+
+
+def test_the_id_of_a_recording_is_read(tmp_path: Path) -> None:
+    trace = load(write(tmp_path, *DECODE, trace_id="C3AB6F"))
+    (found,) = ranks_of(trace, summarize(trace))
+    assert found.recording == "C3AB6F"

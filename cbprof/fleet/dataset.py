@@ -43,7 +43,7 @@ from cbprof.fleet.files import TraceFile, filesystem
 from cbprof.fleet.secrets import one_line, shown
 from cbprof.fleet.tables import as_parquet, gaps_table, steps_table
 
-SCHEMA = 3
+SCHEMA = 4
 """Of the summaries; those of another schema or another version of cbprof are made anew."""
 
 MARK = "_cbprof.json"

@@ -87,7 +87,8 @@ class Rank:
     summary's activity ran, and the parts of the window are 0 then. ``gpu_ns``: work of the device, without collectives
     that nothing else covered (``comm_ns``). ``causes``: idle time by what the device waited for; its values sum to
     ``idle_ns``. ``idle_bins``: idle time in equal parts of the window. ``busy_ns``, ``kernel_busy_ns``,
-    ``comm_busy_ns`` and ``exposed_comm_ns`` are those of the device's summary, whatever the activity.
+    ``comm_busy_ns`` and ``exposed_comm_ns`` are those of the device's summary, whatever the activity. ``recording``:
+    the profiler's id of it, which several files may share.
     """
 
     rank: int | None
@@ -113,6 +114,7 @@ class Rank:
     idle_bins: Int64
     steps: StepProfile
     collectives: Collectives
+    recording: str | None = None
 
     @property
     def window_ns(self) -> int:
@@ -189,6 +191,7 @@ def _rank(trace: Trace, device: DeviceSummary, summary: Summary) -> Rank:
         idle_bins=Intervals(gaps.start, gaps.end).within(edges[:-1], edges[1:]),
         steps=step_profile(device.steps, exposed),
         collectives=collectives_of(trace, device.device),
+        recording=_recording(trace),
     )
 
 
@@ -221,6 +224,11 @@ def _causes(device: DeviceSummary) -> dict[str, int]:
 def _number(trace: Trace, device: int) -> int | None:
     told = {lane.rank for lane in trace.lanes if lane.device == device} - {NONE}
     return max(told) if told else None
+
+
+def _recording(trace: Trace) -> str | None:
+    told = trace.meta.extra.get("trace_id")
+    return told if isinstance(told, str) else None
 
 
 def _base(trace: Trace, start_ns: int) -> int | None:

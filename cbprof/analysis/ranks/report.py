@@ -15,6 +15,7 @@ import numpy as np
 
 from cbprof.analysis.ranks.clocks import Skew, skew_of
 from cbprof.analysis.ranks.heat import HeatMap, heat_map
+from cbprof.analysis.ranks.parts import parts_of_recordings, warnings_of_parts
 from cbprof.analysis.ranks.rank import Rank
 from cbprof.analysis.ranks.waits import StepWaits, step_waits
 from cbprof.numbers import counted
@@ -328,7 +329,10 @@ def _spread(idle: Sequence[float]) -> IdleSpread | None:
 
 
 def _warnings(rows: Sequence[Row]) -> list[str]:
-    found = []
+    ranks = [row.rank for row in rows]
+    parts = parts_of_recordings([(row.file.folder, row.rank) for row in rows])
+    names = {place: row.file.name.rpartition("/")[2] for place, row in enumerate(rows)}
+    found = list(warnings_of_parts(names, ranks, parts))
     levels = sorted({row.rank.evidence for row in rows})
     if len(levels) > 1:
         found.append(f"the ranks were measured in different ways ({', '.join(levels)}), which do not compare exactly")
@@ -338,11 +342,12 @@ def _warnings(rows: Sequence[Row]) -> list[str]:
         found.append(f"{_some(unsure)}: the figures are not to be trusted; see `cbprof doctor` on the file")
     if unknown := [row.label for row in rows if row.rank.idle_ns is None]:
         found.append(f"{_some(unknown)}: nothing ran on the device, so that its idle time is unknown")
+    of_parts = {rows[places[0]].rank.rank for places in parts}
     twice = [
         (folder, number)
         for folder, group in groupby(rows, key=lambda row: row.file.folder)
         for number, same in groupby(group, key=lambda row: row.rank.rank)
-        if number is not None and len(list(same)) > 1
+        if number is not None and len(list(same)) > 1 and number not in of_parts
     ]
     if twice:
         folder, number = twice[0]

@@ -291,6 +291,7 @@ def _meta(fields: Mapping[str, Any], ran: set[int | str], *, is_kineto: bool) ->
             "evidence": "cupti",
             "format": "kineto" if is_kineto or "schemaVersion" in fields else CHROME,
             "base_time_ns": _integer(fields.get("baseTimeNanoseconds")),
+            "trace_id": fields.get("trace_id"),
             "rank": _integer(distributed.get("rank")),
             "world_size": _integer(distributed.get("world_size")),
             "device": ", ".join(f"{count} x {name}" if count > 1 else name for name, count in numbers.items()) or None,
