@@ -19,7 +19,7 @@ from cbprof.render.charts.run import run_chart, states_chart
 from cbprof.render.picture.scene import scene
 from cbprof.render.static.panels import legend_lines
 from cbprof.render.tables.statebar import state_shares
-from cbprof.render.tables.summary import summary_table
+from cbprof.render.tables.summary import comparison_table, summary_table
 from cbprof.render.tables.summary_sheets import gap_lengths
 from cbprof.render.terminal.pictures import terminal_plot
 from cbprof.render.web.timeline import timeline_html
@@ -35,9 +35,9 @@ def trace(folder: Path, recorded_us: int) -> Trace:
     return load(write(folder, *LAUNCHED, host(10, recorded_us - 10, "work")))
 
 
-def shown(what: RenderableType) -> str:
+def shown(what: RenderableType, width: int = 100) -> str:
     text = io.StringIO()
-    Console(file=text, width=100, color_system=None).print(what)
+    Console(file=text, width=width, color_system=None).print(what)
     return text.getvalue()
 
 
@@ -58,13 +58,16 @@ def test_what_is_not_recorded_is_a_state_of_its_own_everywhere(tmp_path: Path, r
         "untraced": 1000 * missing
     }
     assert sum(states.values()) == summarize(found).wall_ns
-    legend = {item.label: item.share for item in state_shares(scene(found).totals)}
+    legend = {item.label: item.text for item in state_shares(scene(found).totals)}
     assert legend["overlap"] == f"{overlap / 10:.2f} %"
     of_it = f"{missing / 10:.2f} % (GPU active {active / 10 + 1:.2f} %)"
     assert legend["host not recorded"] == of_it
     for text in (shown(summary_table(summarize(found))), shown(terminal_plot([found]))):
         for said in (f"overlap {overlap / 10:.2f} %", f"CPU only {cpu_only / 10:.2f} %", f"host not recorded {of_it}"):
             assert said in text
+    beside = " ".join(shown(comparison_table(summarize(found), summarize(found)), width=80).split())
+    for name, value in (("host not recorded", missing), ("GPU active meanwhile", active + 10)):
+        assert f"{name} {value / 10:.2f} % {value / 10:.2f} %" in beside
     drawn = [item for line in legend_lines(scene(found).totals, 7.0) for item in line]
     assert drawn == state_shares(scene(found).totals)
     bars = {bar.name: bar.x[0] for bar in states_chart({"run": summarize(found)}).data}

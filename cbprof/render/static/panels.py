@@ -89,7 +89,7 @@ def legend_width(line: Sequence[StateShare]) -> float:
 
 
 def _named(item: StateShare) -> str:
-    return f"{item.label} {item.share}"
+    return f"{item.label} {item.text}"
 
 
 def draw_legend(panel: Panel, line: Sequence[StateShare]) -> None:

@@ -43,11 +43,19 @@ class StateBar:
 
 
 class StateShare(NamedTuple):
-    """One of the five states in a legend: how it is drawn (two ways for host not recorded), its name and share."""
+    """One of the five states in a legend: how it is drawn (two ways for host not recorded), its name and share.
+
+    ``active``: of host not recorded, the share in which the GPU was active; empty where there is none.
+    """
 
     drawn_as: tuple[str, ...]
     label: str
     share: str
+    active: str = ""
+
+    @property
+    def text(self) -> str:
+        return f"{self.share} (GPU active {self.active})" if self.active else self.share
 
 
 def state_shares(found: StateTotals | None, *, untraced: bool | None = None) -> list[StateShare]:
@@ -64,8 +72,8 @@ def state_shares(found: StateTotals | None, *, untraced: bool | None = None) -> 
         StateShare((state,), style.label, share(state)) for state, style in STATES.items() if state not in UNTRACED
     ]
     if untraced or (untraced is None and found is not None and found.untraced):
-        active = f" (GPU active {share(UNTRACED[0])})" if found is not None and found.untraced else ""
-        plain.append(StateShare(UNTRACED, NOT_RECORDED, f"{share(*UNTRACED)}{active}"))
+        active = share(UNTRACED[0]) if found is not None and found.untraced else ""
+        plain.append(StateShare(UNTRACED, NOT_RECORDED, share(*UNTRACED), active))
     return plain
 
 
@@ -93,7 +101,7 @@ class StateLegend:
     found: StateTotals | None
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        labels = [StateLabel(state, f" {state.share}").rendered(options) for state in state_shares(self.found)]
+        labels = [StateLabel(state, f" {state.text}").rendered(options) for state in state_shares(self.found)]
         line = labels[0]
         for label in labels[1:]:
             if line.cell_len + 2 + label.cell_len > options.max_width:

@@ -239,6 +239,8 @@ def _states_compared(before: Summary, after: Summary) -> Table:
     untraced = any(each.untraced for each in found if each is not None)
     for old, new in zip(*(state_shares(each, untraced=untraced) for each in found), strict=True):
         table.add_row(StateLabel(old), old.share, new.share, "")
+        if old.active or new.active:
+            table.add_row(Text("    GPU active meanwhile"), old.active, new.active, "")
     return table
 
 
