@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from test_api import sync_trace
@@ -88,6 +90,43 @@ def test_a_folder_that_may_not_be_entered(line: str, folder: Path, monkeypatch: 
     (folder / "folder").chmod(0o700)
     assert message.startswith("folder")
     assert "cannot be read: Permission denied" in message
+
+
+SOMEBODY_ELSE = """
+import json, os
+import cbprof
+cbprof.load_ranks("open").to_json()
+if os.geteuid() == 0: os.setuid(65534)
+os.environ["CBPROF_NO_CACHE"] = "1"
+print(json.dumps(cbprof.load_ranks(".").to_json()))
+"""
+
+
+def test_a_subfolder_that_may_not_be_entered_is_a_row_with_its_reason() -> None:
+    """By a user to whom it is closed: root may enter everything."""
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        for inside in ("open", "closed", "closed.parquet"):
+            (folder / inside).mkdir(mode=0o755)
+            save(sync_trace(), folder / inside / "t.json")
+            (folder / inside / "t.json").chmod(0o644)
+        for inside in ("closed", "closed.parquet"):
+            (folder / inside).chmod(0)
+        done = subprocess.run(
+            [sys.executable, "-c", SOMEBODY_ELSE],
+            cwd=folder,
+            env={"PYTHONPATH": str(Path(__file__).parents[1]), "PATH": os.environ["PATH"]},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        for inside in ("closed", "closed.parquet"):
+            (folder / inside).chmod(0o700)
+    assert "Traceback" not in done.stderr, done.stderr
+    assert "closed.parquet" not in done.stdout + done.stderr
+    rows = {row["file"]: row["reason"] for row in json.loads(done.stdout)["ranks"] if row["reason"]}
+    assert rows == {"./closed": "a folder that cannot be read: Permission denied"}
 
 
 def refuse_below(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

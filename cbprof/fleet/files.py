@@ -48,7 +48,8 @@ class TraceFile:
 def find_files(paths: Sequence[str]) -> list[TraceFile]:
     """The files that are named, that match, or that lie in the folders (at any depth), each once, by whatever names.
 
-    What is there and can be no trace, such as a FIFO, a device or a link to nothing, has a ``reason``.
+    What is there and can be no trace, such as a FIFO, a device, a link to nothing, or a subfolder that cannot be
+    read, has a ``reason``.
 
     Raises :class:`DataError` where there is nothing, :class:`UsageError` where a kind of URL needs another package.
     """
@@ -74,17 +75,30 @@ def _why_nothing(path: str) -> str:
 
 def _local(path: str) -> Iterator[TraceFile]:
     if os.path.isdir(path):
-        inside = (os.path.join(folder, name) for folder, _, names in os.walk(path, onerror=_refuse) for name in names)
-        paths = _once(sorted(name for name in inside if _is_trace(os.path.relpath(name, path))))
-    elif has_magic(path) and not os.path.exists(path):
-        paths = sorted(name for name in glob(path, recursive=True) if not os.path.isdir(name))
-    else:
-        try:
-            os.lstat(path)
-        except OSError as error:
-            raise DataError(f"{path}: cannot be read: {error.strerror or error}; check the name") from None
-        paths = [path]
-    yield from map(_looked_at, paths)
+        return iter(_inside(path))
+    if has_magic(path) and not os.path.exists(path):
+        return map(_looked_at, sorted(name for name in glob(path, recursive=True) if not os.path.isdir(name)))
+    try:
+        os.lstat(path)
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror or error}; check the name") from None
+    return iter([_looked_at(path)])
+
+
+def _inside(path: str) -> list[TraceFile]:
+    """The traces in a folder, at any depth, by name; a folder in it that cannot be read is there with its reason."""
+    unread: list[OSError] = []
+    inside = [os.path.join(folder, name) for folder, _, names in os.walk(path, onerror=unread.append) for name in names]
+    found = [
+        _looked_at(name) for name in _once(sorted(name for name in inside if _is_trace(os.path.relpath(name, path))))
+    ]
+    for error in unread:
+        if error.filename == path:
+            raise DataError(f"{path}: cannot be read: {error.strerror}; name the files, or use a pattern")
+        if not _of_dataset(os.path.relpath(error.filename, path)):
+            reason = f"a folder that cannot be read: {error.strerror}"
+            found.append(TraceFile(error.filename, str(Path(error.filename).absolute()), 0, None, reason))
+    return sorted(found, key=lambda file: file.name)
 
 
 def _looked_at(name: str) -> TraceFile:
@@ -110,14 +124,15 @@ def _kind(mode: int) -> str:
     return "a socket" if stat.S_ISSOCK(mode) else "a folder" if stat.S_ISDIR(mode) else "a device"
 
 
-def _refuse(error: OSError) -> None:
-    raise DataError(f"{error.filename}: cannot be read: {error.strerror}; name the files, or use a pattern")
-
-
 def _is_trace(path: str) -> bool:
     """By its name; ``path`` is relative to the folder that was named."""
-    *folders, name = path.split(os.sep)
-    return name.endswith(SUFFIXES) and not any(folder.endswith(DATASET) for folder in folders)
+    folder, name = os.path.split(path)
+    return name.endswith(SUFFIXES) and not _of_dataset(folder)
+
+
+def _of_dataset(folder: str) -> bool:
+    """Whether a folder, relative to the one that was named, is one of tables, or lies in one."""
+    return any(each.endswith(DATASET) for each in folder.split(os.sep))
 
 
 def _once(paths: Sequence[str]) -> list[str]:
