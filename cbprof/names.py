@@ -81,13 +81,10 @@ def naming(names: Sequence[str]) -> Naming:
 
 def common_parts(names: Sequence[str]) -> list[str]:
     """Each name without what changes from one occurrence to the next, whatever the other names are."""
-    changing = [index for index, name in enumerate(names) if _NUMBERS.search(name)]
-    hashed = [index for index in changing if _HASH.search(names[index])]
-    bare = list(names)
-    for rows, patterns in ((hashed, _HASHES), (changing, _CHANGING)):
-        for index, each in zip(rows, _substitute([bare[row] for row in rows], patterns), strict=True):
-            bare[index] = each
-    return bare
+    bare = _substitute(names, _CHANGING)
+    hashed = [each for each in dict.fromkeys(bare) if _HASH.search(each)]
+    without = dict(zip(hashed, _substitute(hashed, _HASHES), strict=True))
+    return [without.get(each, each) for each in bare] if without else bare
 
 
 def _substitute(names: Sequence[str], patterns: Sequence[tuple[re.Pattern[str], str]]) -> list[str]:
