@@ -14,6 +14,7 @@ from virtual_workloads import BARS, CASES, Case
 from cbprof.analysis.accounting.window import run_window
 from cbprof.analysis.predict.predict import predict
 from cbprof.analysis.requests.lives import lives
+from cbprof.analysis.summary import summarize
 from cbprof.engine.config import EngineConfig
 from cbprof.engine.workload import Workload
 from cbprof.trace import Kind, RequestEvent, Trace
@@ -96,6 +97,16 @@ def test_a_gpu_that_waits_for_requests_still_waits_at_the_ceiling() -> None:
     prediction = predict(measured)
     last = measured.requests.time_ns[measured.requests.event == RequestEvent.ARRIVE].max()
     assert last < prediction.ceiling_ns <= prediction.predicted_wall_ns
+
+
+def test_the_ceiling_of_a_report_counts_the_time_without_requests() -> None:
+    """And so does that of a prediction which keeps the batches, and replays the run on itself."""
+    workload = Workload(requests=5, prompt_len=(4, 4), new_tokens=(2, 2), rate=5.0)
+    measured, _ = record_virtual(EngineConfig(max_batch=2), workload, "sync", Costs())
+    (device,) = summarize(measured).devices
+    starved = measured.dur_ns[np.isin(measured.name_id, measured.ids_of("no_requests"))].sum()
+    assert device.starved_ns == starved > 0
+    assert device.ceiling_ns == device.active_ns + starved == predict(measured, slots=1).ceiling_ns
 
 
 @pytest.mark.parametrize("seed", range(60))

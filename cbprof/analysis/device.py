@@ -106,12 +106,19 @@ class DeviceSummary:
         return idle_pct(self.idle_ns - self.one_off_idle_ns, self.window.length_ns - self.one_off_idle_ns)
 
     @property
+    def starved_ns(self) -> int:
+        """Idle time in which no request was there to be served."""
+        return sum(total.ns for total in self.causes.totals if total.cause is Cause.STARVED)
+
+    @property
     def ceiling_ns(self) -> int | None:
-        """The time left if all exposed host time vanished: the device's active time, and nothing else.
+        """The time left if all exposed host time vanished: the device's active time, and what it waited for requests.
 
         Time in which records are missing is not known to be idle, and stays.
         """
-        return None if self.idle_ns is None else self.window.length_ns - self.idle_ns + self.missing_ns
+        if self.idle_ns is None:
+            return None
+        return self.window.length_ns - self.idle_ns + self.missing_ns + self.starved_ns
 
     @property
     def speedup_bound(self) -> float | None:

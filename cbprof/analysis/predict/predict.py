@@ -12,8 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from cbprof.analysis.accounting.blame import NO_REQUESTS
 from cbprof.analysis.accounting.cut_out import without_profiled_steps
 from cbprof.analysis.accounting.idle import idle_ns, idle_pct
+from cbprof.analysis.accounting.intervals import union_of
 from cbprof.analysis.accounting.states import gpu_active
 from cbprof.analysis.accounting.window import GPU_SPAN, Window, device_windows, run_window
 from cbprof.analysis.predict.durations import Measured, measure, slots_of
@@ -25,7 +27,7 @@ from cbprof.analysis.predict.serving import Served, serve, service_of
 from cbprof.analysis.predict.whatif import WhatIf
 from cbprof.meta import Meta
 from cbprof.numbers import counted, percent
-from cbprof.trace import NONE, Int64, Trace
+from cbprof.trace import NONE, Int64, Kind, Trace, one_of
 
 SCHEMA = 1
 
@@ -35,7 +37,8 @@ class Prediction:
     """A predicted run beside the measured one. Times in nanoseconds, windows as in every report.
 
     ``trace``: the predicted run, evidence ``predicted``. ``ceiling_ns``: the time left if the GPU never waited, as in
-    the report of the measured run: its GPU active time, by the speed of the what-if, but no more than was predicted.
+    the report of the measured run: its GPU active time, by the speed of the what-if, and what the GPU waited for
+    requests, but no more than was predicted.
     ``one_off_ns``: graph captures within the predicted run, once per slot; the predicted time includes them.
     With requests that arrive, or end by stop tokens, it is the sync order without host and copies: a GPU that waits for
     requests still waits.
@@ -241,10 +244,13 @@ def _notes_on_service(served: Served, measured_ns: int, predicted_ns: int) -> It
 
 
 def _ceiling_ns(measured: Measured, what_if: WhatIf) -> int:
-    """The ceiling of the report on the same file, on a GPU of the what-if's speed."""
+    """The ceiling of the report on the same file, on a GPU of the what-if's speed: it still waits for requests."""
     window = measured.window
     active = gpu_active(measured.trace, measured.device).clip(window.start_ns, window.end_ns)
-    return int(what_if.compute_ns(np.array(active.total_ns)))
+    trace = measured.trace
+    no_requests = (trace.kind == Kind.CPU_WAIT) & one_of(trace.name_id, trace.ids_of(NO_REQUESTS))
+    starved = union_of(trace, no_requests & (trace.lane_id == measured.lane)).clip(window.start_ns, window.end_ns)
+    return int(what_if.compute_ns(np.array(active.total_ns))) + starved.subtract(active).total_ns
 
 
 def _metadata(source: Trace, window: Window, what_if: WhatIf) -> Meta:

@@ -17,7 +17,7 @@ from cbprof.render.evidence import in_short
 from cbprof.render.panel import HEADER, LABEL, framed, plain
 from cbprof.render.sheet import Sheet
 from cbprof.render.tables.statebar import StateBar, StateLegend
-from cbprof.render.tables.summary import TOP_CAUSES, causes_in_words
+from cbprof.render.tables.summary import TOP_CAUSES, causes_in_words, for_the_host
 
 
 class Case(NamedTuple):
@@ -100,11 +100,12 @@ def _conclusions(measured: Summary, case: Case) -> list[Text]:
     lines = []
     if not prediction.what_if.changes_nothing:
         lines.append(Text.assemble(("what if      ", LABEL), plain(in_words(prediction.what_if))))
+    whom = for_the_host(measured.most_idle) if measured.most_idle is not None else ""
     bound = prediction.measured_wall_ns / prediction.ceiling_ns if prediction.ceiling_ns else None
     lines.append(
         Text.assemble(
             ("ceiling      ", LABEL),
-            f"{duration(prediction.ceiling_ns)} if the GPU never waited: ",
+            f"{duration(prediction.ceiling_ns)} if the GPU never waited{whom}: ",
             (f"at most {ratio(bound)} as fast", HEADER),
         )
     )

@@ -71,7 +71,8 @@ def _key_figures(summary: Summary) -> Table:
     gaps = longest = UNKNOWN
     device = summary.most_idle
     if device is not None and device.idle_ns is not None:
-        idle, active = f"{idle}  {duration(device.idle_ns)}", f"{active}  {duration(device.ceiling_ns)}"
+        active_ns = device.window.length_ns - device.idle_ns + device.missing_ns
+        idle, active = f"{idle}  {duration(device.idle_ns)}", f"{active}  {duration(active_ns)}"
         gaps, longest = count(len(device.gaps)), _longest_gap(device)
 
     grid = Table.grid(padding=(0, 2), expand=True)
@@ -136,7 +137,9 @@ def causes_in_words(causes: Causes) -> dict[str, int]:
 def _ceiling(device: DeviceSummary) -> Text:
     bound = f"at most {ratio(device.speedup_bound)} as fast" if device.speedup_bound else "no bound"
     return Text.assemble(
-        ("ceiling  ", LABEL), f"{duration(device.ceiling_ns)} if the GPU never waited: ", (bound, HEADER)
+        ("ceiling  ", LABEL),
+        f"{duration(device.ceiling_ns)} if the GPU never waited{for_the_host(device)}: ",
+        (bound, HEADER),
     )
 
 
@@ -148,6 +151,11 @@ def lost_in_words(lost: LostWork | None) -> str:
     parts += [counted(lost.preemptions, "preemption")] if lost.preemptions else []
     parts += [f"{counted(lost.recomputed, 'token')} computed again"] if lost.recomputed else []
     return ", ".join(parts) or "nothing"
+
+
+def for_the_host(device: DeviceSummary) -> str:
+    """What it would not wait for, where it waited for requests as well, which no host can hasten."""
+    return " for the host" if device.starved_ns else ""
 
 
 class _Figure(NamedTuple):
@@ -276,7 +284,7 @@ def _gain(before: Summary, after: Summary, names: tuple[str, str]) -> Text | Non
         return None
     text = Text.assemble((f"{names[1]} is {ratio(gain)} as fast", HEADER), f" in {unit}")
     if device is not None and device.speedup_bound:
-        text.append(f"; a GPU that never waits: {ratio(device.speedup_bound)}")
+        text.append(f"; a GPU that never waits{for_the_host(device)}: {ratio(device.speedup_bound)}")
         if gain > device.speedup_bound:
             text.append(", and more, since the GPU's own work took less time as well")
     return text
