@@ -388,9 +388,15 @@ def test_parts_of_one_recording_are_not_ranks(
 ) -> None:
     mine = [rank(0, start_ns=start, end_ns=end, idle_ns=idle, recording="5EE") for start, end, idle in (first, second)]
     assert most_idle_pct(mine) == pytest.approx(most_pct)
-    (warning,) = fleet(*mine).warnings
+    report = fleet(*mine)
+    (warning,) = report.warnings
     assert warning.startswith("0.json and 1.json are parts of one recording of one process, not ranks")
     assert f"idle {most_pct:.2f} % at most" in warning
+    assert sentences(report) == ["1 rank in 2 files."]
+    assert report.to_json()["summary"]["n_ranks"] == 1
+    both = fleet(*mine, rank(1), rank(2))
+    assert (both.n_ranks, len(both.rows)) == (3, 4)
+    assert sentences(both)[0] == "3 ranks in 4 files."
 
 
 def test_ranks_and_recordings_of_their_own_are_no_parts() -> None:

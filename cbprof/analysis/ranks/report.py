@@ -148,6 +148,7 @@ class RanksReport:
     """``unit``: what times are given for, ``step`` or ``run`` (where a rank has no steps). ``median_row``: the rank
     with the median own time, which the others are compared with; None where no idle time is known at all. ``slow``: the
     ranks with the longest own times. ``slowest``: the one that the others wait for; None where none stands out.
+    ``parts``: the rows of each recording that lies in several files.
     """
 
     rows: tuple[Row, ...]
@@ -160,6 +161,12 @@ class RanksReport:
     jobs: tuple[Job, ...]
     heat: HeatMap
     warnings: tuple[str, ...]
+    parts: tuple[tuple[int, ...], ...] = ()
+
+    @property
+    def n_ranks(self) -> int:
+        """Parts of one recording count as one."""
+        return len(self.rows) - sum(len(rows) - 1 for rows in self.parts)
 
     def own_ns(self, row: int) -> float:
         """The own time of a rank in nanoseconds a unit."""
@@ -191,7 +198,7 @@ class RanksReport:
             "summary": {
                 "n_files": self.n_files,
                 "n_failed": len(self.failed),
-                "n_ranks": len(self.rows),
+                "n_ranks": self.n_ranks,
                 "idle_pct": self.idle._asdict() if self.idle else None,
                 "unit": self.unit,
                 "median": whose[self.median_row] | {"own_ns": self.own_ns(self.median_row)}
@@ -229,6 +236,7 @@ def compare_ranks(files: Sequence[ExaminedFile]) -> RanksReport:
     median = _median_row(rows, unit)
     slow = _slow(rows, median, unit) if median is not None else []
     jobs = _jobs(rows)
+    parts = parts_of_recordings([(row.file.folder, row.rank) for row in rows])
     return RanksReport(
         rows=tuple(rows),
         failed=failed,
@@ -239,7 +247,8 @@ def compare_ranks(files: Sequence[ExaminedFile]) -> RanksReport:
         slowest=_slowest(rows, jobs, slow),
         jobs=tuple(jobs),
         heat=heat_map([row.rank for row in rows]),
-        warnings=(*_warnings(rows), *_warnings_of_jobs(rows, jobs)),
+        warnings=(*_warnings(rows, parts), *_warnings_of_jobs(rows, jobs)),
+        parts=tuple(map(tuple, parts)),
     )
 
 
@@ -328,9 +337,8 @@ def _spread(idle: Sequence[float]) -> IdleSpread | None:
     return IdleSpread(len(idle), min(idle), p10, median, p90, max(idle), sum(idle) / len(idle))
 
 
-def _warnings(rows: Sequence[Row]) -> list[str]:
+def _warnings(rows: Sequence[Row], parts: Sequence[list[int]]) -> list[str]:
     ranks = [row.rank for row in rows]
-    parts = parts_of_recordings([(row.file.folder, row.rank) for row in rows])
     names = {place: row.file.name.rpartition("/")[2] for place, row in enumerate(rows)}
     found = list(warnings_of_parts(names, ranks, parts))
     levels = sorted({row.rank.evidence for row in rows})

@@ -18,7 +18,9 @@ IN_WORDS = {cause.label: words for cause, words in CAUSES.items()}
 
 
 def sentences(report: RanksReport) -> list[str]:
-    """One thing a sentence, the most important first."""
+    """One thing a sentence, the most important first. Parts of one recording are not compared with each other."""
+    if report.parts and report.n_ranks == 1:
+        return [_files(report)]
     return [_files(report), *_idle(report), *_slow(report), *_waits(report), *_slowest(report), *_skew(report)]
 
 
@@ -35,7 +37,7 @@ def whose(report: RanksReport, row: int) -> str:
 
 
 def _files(report: RanksReport) -> str:
-    ranks, files, failed = len(report.rows), report.n_files, len(report.failed)
+    ranks, files, failed = report.n_ranks, report.n_files, len(report.failed)
     text = f"{_number(ranks, 'rank')} in {_number(files, 'file')}"
     return f"{text}; {count(failed)} of the files could not be used." if failed else f"{text}."
 
