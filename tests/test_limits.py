@@ -77,6 +77,55 @@ def test_whatever_it_inflates_to(tmp_path: Path, piece: bytes, monkeypatch: pyte
         load(packed(tmp_path / "t.json.gz", OURS, piece, 3 << 20))
 
 
+LOAD_ALL = """
+import resource, sys
+from cbprof.errors import DataError
+from cbprof.formats import importers, load
+from cbprof.formats.kineto import read
+from cbprof.formats.rocm import rocprofv3
+pages = int(open("/proc/self/statm").read().split()[0])
+limit = pages * resource.getpagesize() + (200 << 20)
+resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+for path in sys.argv[1:]:
+    try: load(path, alone=True, cached=False)
+    except DataError as error: print(error)
+"""
+
+
+def test_small_files_that_would_fill_the_memory_of_a_process(tmp_path: Path) -> None:
+    """Each of them would take more than 200 MB: defaults of 1 MB in SQLite, and records of 3 bytes in JSON."""
+    tables = nsys_samples.one_step() | {"META_DATA_EXPORT": [("EXPORT_SCHEMA_VERSION",)] * 400}
+    for name, column in (("nsys.sqlite", "value"), ("names.sqlite", "name")):
+        other = "name" if column == "value" else "value"
+        nsys_samples.write_export(tmp_path / name, tables, columns={"META_DATA_EXPORT": other})
+        with closing(sqlite3.connect(tmp_path / name)) as connection:
+            connection.execute(f"ALTER TABLE META_DATA_EXPORT ADD COLUMN {column} DEFAULT '{'x' * (1 << 20)}'")
+            connection.commit()
+    rocm_samples.write_rocpd(tmp_path / "rocpd.db")
+    with closing(sqlite3.connect(tmp_path / "rocpd.db")) as connection:
+        connection.execute("DROP VIEW rocpd_metadata")
+        connection.execute("CREATE TABLE rocpd_metadata_1 (id, tag)")
+        connection.execute("DROP TABLE rocpd_metadata_00000000")
+        connection.execute("ALTER TABLE rocpd_metadata_1 RENAME TO rocpd_metadata_00000000")
+        connection.executemany("INSERT INTO rocpd_metadata_00000000 VALUES (?, ?)", [(n, n) for n in range(400)])
+        connection.execute(f"ALTER TABLE rocpd_metadata_00000000 ADD COLUMN value DEFAULT '{'x' * (1 << 20)}'")
+        connection.commit()
+    head = b'{"rocprofiler-sdk-tool":[{"buffer_records":{"hip_api":['
+    packed(tmp_path / "rocprofv3.json.gz", head, b"{},", 12 << 20)
+    names = ["nsys.sqlite", "names.sqlite", "rocpd.db", "rocprofv3.json.gz"]
+    done = subprocess.run(
+        [sys.executable, "-c", LOAD_ALL, *names],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[1])},
+    )
+    assert done.stderr == ""
+    why = ["its texts are longer than the file"] * 3 + ["its records are smaller than any"]
+    assert [part in line for part, line in zip(why, done.stdout.splitlines(), strict=True)] == [True] * 4, done.stdout
+
+
 def nested(size: int) -> bytes:
     """An event of so many bytes that is full of lists, of which each takes 20 times its text."""
     return b'{"ph":"X","name":"x","cat":"cpu.work","pid":0,"tid":1,"ts":0,"dur":1,"args":{"a":[%s[]]}}' % (

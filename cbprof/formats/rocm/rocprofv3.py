@@ -23,6 +23,11 @@ from cbprof.trace import Int64, Trace
 
 _GPU = 2  # type of an agent
 _MOST = (1 << 63) - 1
+
+# Real objects take 40 bytes and more on average. An empty one takes 3, and 50 times as much in memory.
+_BYTES_AN_OBJECT = 16
+_OBJECTS_AT_LEAST = 1 << 16
+
 _AGAIN = "record it again with `rocprofv3 --runtime-trace --output-format json -- COMMAND`"
 
 
@@ -123,6 +128,8 @@ _DECODER = msgspec.json.Decoder(_File)
 def load(path: Path) -> Trace:
     """The trace that a file holds. Raises :class:`DataError`, in one line, where it is cut, damaged or no such file."""
     content = read_content(path)
+    if content.data.count(b"{") > _OBJECTS_AT_LEAST + len(content.data) // _BYTES_AN_OBJECT:
+        raise DataError(f"{path}: its records are smaller than any that rocprofv3 writes; {_AGAIN}")
     try:
         file = _DECODER.decode(content.data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
