@@ -11,15 +11,11 @@ from collections.abc import Iterable
 
 import numpy as np
 import numpy.typing as npt
-from hypothesis import settings
 from hypothesis import strategies as st
 
 from cbprof.analysis.accounting.intervals import Intervals
 from cbprof.meta import Meta
 from cbprof.trace import Kind, Lane, Trace, TraceBuilder
-
-NO_DEADLINE = settings(deadline=None)
-"""For property tests on machines that other work slows down."""
 
 LENGTH = 40
 """Every span lies within [0, LENGTH) ns."""

@@ -103,7 +103,7 @@ def test_a_cache_holds_for_one_state_of_the_readers(
     assert len(reads) == 2
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_a_damaged_cache_is_read_as_none_and_written_anew(trace: Path, reads: list[Path], data: st.DataObject) -> None:
     expected = load(trace, cached=False)

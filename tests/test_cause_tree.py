@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 from kineto_samples import annotation, call, host, kernel, write
-from oracle import NO_DEADLINE, trace_of, traces
+from oracle import trace_of, traces
 
 from cbprof.analysis.accounting.blame import blame_gaps
 from cbprof.analysis.accounting.cause_tree import MOST_CAUSES, Branch, causes
@@ -110,13 +110,11 @@ def causes_of(trace: Trace, end: int) -> None:
         check(branch)
 
 
-@NO_DEADLINE
 @given(traces())
 def test_causes_sum_to_the_idle_time(trace: Trace) -> None:
     causes_of(trace, 40)
 
 
-@NO_DEADLINE
 @given(st.lists(st.tuples(st.integers(0, 90), st.integers(1, 60), st.integers(0, 40)), min_size=20, max_size=60))
 def test_causes_of_any_nesting_sum_to_the_idle_time(spans: list[tuple[int, int, int]]) -> None:
     engine, compute = Lane("engine"), Lane("compute", device=0)

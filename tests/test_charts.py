@@ -114,7 +114,7 @@ def test_long_runs_have_few_marks_and_small_ones_a_sensible_figure(chart: Any) -
 
 
 @given(trace=traces())
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 def test_any_trace_gives_a_figure(trace: Trace) -> None:
     for chart in CHARTS:
         chart(trace)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from oracle import COMPUTE, ENGINE, NO_DEADLINE, Row, trace_of, traces
+from oracle import COMPUTE, ENGINE, Row, trace_of, traces
 from rich.console import Console
 from typer.testing import CliRunner
 
@@ -117,7 +117,6 @@ def test_nothing_to_compare() -> None:
     json.dumps(found.to_json())
 
 
-@NO_DEADLINE
 @given(traces(), traces())
 def test_any_two_traces_compare(before: Trace, after: Trace) -> None:
     json.dumps(compare(before, after).to_json())

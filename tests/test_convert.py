@@ -11,7 +11,6 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from nsys_samples import GRAPH, KERNEL, MEMCPY, one_step, pid, write_export
-from oracle import NO_DEADLINE
 from trace_samples import contents, small_trace, traces
 from typer.testing import CliRunner
 
@@ -74,7 +73,6 @@ def test_arrows_lead_from_each_launch_to_what_it_launched(export: Path) -> None:
     assert {event["ph"] for event in events(target)} == {"M", "X"}
 
 
-@NO_DEADLINE
 @given(traces())
 def test_arrows_are_for_viewers_alone(tmp_path_factory: pytest.TempPathFactory, trace: Trace) -> None:
     folder = tmp_path_factory.mktemp("arrows")
@@ -97,7 +95,6 @@ def test_csv(export: Path, name: str) -> None:
     assert table.iloc[2].tolist() == [1000, 2000, "gemm", "gpu.compute", -1, -1, table["link"][1], "stream 13", 0, -1]
 
 
-@NO_DEADLINE
 @given(traces())
 def test_a_table_has_every_span(trace: Trace) -> None:
     table = spans_table(trace)

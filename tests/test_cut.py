@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from oracle import NO_DEADLINE
 
 from cbprof.analysis.accounting.cut_out import cut_out, only, without_profiled_steps
 from cbprof.meta import Meta
@@ -22,7 +21,6 @@ def build(spans: list[tuple[int, int]], **meta: object) -> Trace:
     return builder.build(Meta.parse(meta))
 
 
-@NO_DEADLINE
 @given(spans=SPANS, start=st.integers(0, 50), length=st.integers(0, 30))
 def test_every_span_keeps_the_time_outside(spans: list[tuple[int, int]], start: int, length: int) -> None:
     cut = cut_out(build(spans), start, start + length)

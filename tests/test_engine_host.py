@@ -97,7 +97,7 @@ def fresh(requests: list[Request]) -> list[Request]:
     ]
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     requests=workloads(),
     batch=st.integers(1, 4),

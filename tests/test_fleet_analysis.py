@@ -14,7 +14,6 @@ from fleet_samples import small_report
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kineto_samples import DECODE, write
-from oracle import NO_DEADLINE
 from rich.console import Console
 
 from cbprof.analysis.ranks import waits as profile
@@ -80,7 +79,6 @@ def numbers(*values: int) -> Any:
 # Steps ----------------------------------------------------------------------------------------------------------------
 
 
-@NO_DEADLINE
 @given(st.data())
 def test_groups_of_steps_against_a_naive_count(data: st.DataObject) -> None:
     steps = sorted(data.draw(st.sets(st.integers(0, 400), min_size=1, max_size=40)))
@@ -96,7 +94,6 @@ def test_groups_of_steps_against_a_naive_count(data: st.DataObject) -> None:
             assert found.own_ns[group - found.first] == (sum(mine) if mine else -1)
 
 
-@NO_DEADLINE
 @given(st.integers(2, 4), st.data())
 def test_waits_against_a_naive_count(n_ranks: int, data: st.DataObject) -> None:
     columns = data.draw(st.lists(st.tuples(*[st.integers(-1, 50)] * n_ranks), min_size=1, max_size=8))
@@ -148,7 +145,6 @@ def collectives(start: Any, end: Any) -> Collectives:
     return Collectives(("all_reduce",), (count,), np.zeros(count, dtype=np.int64), np.arange(count), start, end)
 
 
-@NO_DEADLINE
 @given(st.integers(-1_000_000, 1_000_000), st.integers(-200, 200), st.integers(0, 5000))
 def test_offset_drift_and_lateness_are_found(offset: int, drift_ppm: int, late: int) -> None:
     """Three clocks are right; the fourth is not, and its rank comes late."""
@@ -235,7 +231,7 @@ def test_collectives_that_are_not_on_every_rank_are_counted() -> None:
 # The heat map ---------------------------------------------------------------------------------------------------------
 
 
-@settings(NO_DEADLINE, max_examples=25)
+@settings(max_examples=25)
 @given(st.lists(st.tuples(st.integers(0, 500), st.integers(120, 2000)), min_size=1, max_size=4), st.data())
 def test_the_heat_map_keeps_all_idle_time(windows: list[tuple[int, int]], data: st.DataObject) -> None:
     ranks = []

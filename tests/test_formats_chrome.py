@@ -39,7 +39,7 @@ def tokens_of_one_step(*requests: int) -> Trace:
 @example(tokens_of_one_step(3, 4, 4, 9), "trace.json")
 @example(tokens_of_one_step(-2, 0, (1 << 63) - 1), "trace.json")
 @example(tokens_of_one_step(*range(70_000)), "trace.json")
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_a_trace_survives_the_round_trip(tmp_path_factory: pytest.TempPathFactory, trace: Trace, name: str) -> None:
     path = tmp_path_factory.getbasetemp() / name
     assert save(trace, path) == path

@@ -91,7 +91,7 @@ def test_a_file_cut_at_each_byte(tmp_path: Path, name: str) -> None:
 
 
 @given(traces(), st.booleans(), st.floats(0, 1))
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_any_file_cut_anywhere(
     tmp_path_factory: pytest.TempPathFactory, trace: Trace, packed: bool, share: float
 ) -> None:
@@ -202,7 +202,7 @@ def test_no_file_is_one_line(tmp_path: Path) -> None:
 
 
 @given(st.binary(max_size=60) | st.text(alphabet='{}[]",:0123eE.-+ \\n"phXcatstdurcbprof').map(str.encode))
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_junk_never_crashes(tmp_path_factory: pytest.TempPathFactory, junk: bytes) -> None:
     path = tmp_path_factory.getbasetemp() / "junk"
     for data in (junk, b'{"cbprof":{},"traceEvents":[{"ph":"X","cat":"cpu.work",' + junk, GZIP_MAGIC + junk):

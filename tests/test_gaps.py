@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 from hypothesis import given
-from oracle import BUSY, CALLER, COMPUTE, ENGINE, H2D, LENGTH, NO_DEADLINE, STEP, Oracle, Row, trace_of, traces
+from oracle import BUSY, CALLER, COMPUTE, ENGINE, H2D, LENGTH, STEP, Oracle, Row, trace_of, traces
 
 from cbprof.analysis.accounting.blame import Cause, blame_gaps, blame_pieces
 from cbprof.analysis.accounting.gaps import Gaps, find_gaps
@@ -30,7 +30,6 @@ def blame_of(trace: Trace, start: int, end: int) -> list[dict[str, int]]:
     return [{part.label: part.ns for part in blame.of_gap(gap)} for gap in range(len(gaps))]
 
 
-@NO_DEADLINE
 @given(traces())
 def test_every_gap_and_its_blame(trace: Trace) -> None:
     oracle, host = Oracle(trace), host_timeline(trace)
@@ -52,7 +51,6 @@ def test_every_gap_and_its_blame(trace: Trace) -> None:
             assert sum(total.ns for total in blame.totals()) == gaps.total_ns
 
 
-@NO_DEADLINE
 @given(traces())
 def test_the_pieces_of_blame_partition_the_gaps(trace: Trace) -> None:
     host = host_timeline(trace)
@@ -69,7 +67,6 @@ def test_the_pieces_of_blame_partition_the_gaps(trace: Trace) -> None:
     assert by_cause == totals
 
 
-@NO_DEADLINE
 @given(traces())
 def test_exclusive_phases_sum_to_host_time(trace: Trace) -> None:
     oracle, host = Oracle(trace), host_timeline(trace)
@@ -84,7 +81,6 @@ def test_exclusive_phases_sum_to_host_time(trace: Trace) -> None:
     )
 
 
-@NO_DEADLINE
 @given(traces())
 def test_step_rows(trace: Trace) -> None:
     oracle, host = Oracle(trace), host_timeline(trace)

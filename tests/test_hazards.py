@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from oracle import NO_DEADLINE, traces
+from oracle import traces
 from replay_oracle import Costs, costs, trace_of_run
 from simulated_device import SimulatedDevice
 from simulation import serve
@@ -148,7 +148,6 @@ def test_an_update_that_does_not_wait() -> None:
     assert found_in(hazards) == ["d2h_before_update"]
 
 
-@NO_DEADLINE
 @given(st.lists(costs, min_size=1, max_size=6), st.integers(1, 3))
 def test_a_correct_run_has_none(steps: list[Costs], slots: int) -> None:
     hazards = find_hazards(trace_of_run(steps, slots))
@@ -158,7 +157,6 @@ def test_a_correct_run_has_none(steps: list[Costs], slots: int) -> None:
     assert all(result.n_possible == 0 for result in hazards.rules)
 
 
-@NO_DEADLINE
 @given(st.lists(costs, min_size=2, max_size=6), st.integers(1, 3), st.integers(0, 9), st.integers(-9, 9), st.integers())
 def test_jitter_within_the_clock_error_is_never_found(
     steps: list[Costs], slots: int, jitter: int, offset: int, seed: int
@@ -432,7 +430,6 @@ def test_a_trace_without_batches_is_refused() -> None:
             find_hazards(trace)
 
 
-@NO_DEADLINE
 @given(traces(), st.sampled_from(["sync", "async", None]))
 def test_any_trace_is_checked_or_refused(trace: Trace, mode: str | None) -> None:
     try:

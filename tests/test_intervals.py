@@ -5,12 +5,11 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from oracle import LENGTH, NO_DEADLINE, cells, columns, pairs_of, runs, spans
+from oracle import LENGTH, cells, columns, pairs_of, runs, spans
 
 from cbprof.analysis.accounting.intervals import overlaps, sum_by, union, union_by, unions_by
 
 
-@NO_DEADLINE
 @given(spans())
 def test_union_is_the_maximal_runs(pairs: list[tuple[int, int]]) -> None:
     merged = union(*columns(pairs))
@@ -18,7 +17,6 @@ def test_union_is_the_maximal_runs(pairs: list[tuple[int, int]]) -> None:
     assert merged.total_ns == len(cells(pairs))
 
 
-@NO_DEADLINE
 @given(spans(), spans(), st.integers(0, LENGTH), st.integers(0, LENGTH))
 def test_set_operations(left: list[tuple[int, int]], right: list[tuple[int, int]], a: int, b: int) -> None:
     one, other = union(*columns(left)), union(*columns(right))
@@ -29,7 +27,6 @@ def test_set_operations(left: list[tuple[int, int]], right: list[tuple[int, int]
     assert pairs_of(one.complement(a, b)) == runs(window - cells(left))
 
 
-@NO_DEADLINE
 @given(spans(), spans())
 def test_within_measures_spans_that_may_overlap(
     covering: list[tuple[int, int]], measured: list[tuple[int, int]]
@@ -38,7 +35,6 @@ def test_within_measures_spans_that_may_overlap(
     assert lengths.tolist() == [len(cells(covering) & cells([pair])) for pair in measured]
 
 
-@NO_DEADLINE
 @given(spans(), spans(), st.integers(0, 2 * LENGTH))
 def test_within_measures_spans_before_zero(
     covering: list[tuple[int, int]], measured: list[tuple[int, int]], earlier: int
@@ -49,7 +45,6 @@ def test_within_measures_spans_before_zero(
     assert lengths.tolist() == [len(cells(covering) & cells([pair])) for pair in measured]
 
 
-@NO_DEADLINE
 @given(spans(), spans())
 def test_overlaps_name_both_sides(left: list[tuple[int, int]], right: list[tuple[int, int]]) -> None:
     left, right = runs(cells(left)), runs(cells(right))
@@ -63,7 +58,6 @@ def test_overlaps_name_both_sides(left: list[tuple[int, int]], right: list[tuple
     assert list(zip(*(column.tolist() for column in met), strict=True)) == expected
 
 
-@NO_DEADLINE
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, LENGTH), st.integers(0, LENGTH)), max_size=10))
 def test_grouped_sums(rows: list[tuple[int, int, int]]) -> None:
     group = np.array([row[0] for row in rows], dtype=np.int64)

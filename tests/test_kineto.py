@@ -27,7 +27,7 @@ from cbprof.names import short_kernel
 from cbprof.trace import Kind, Trace
 
 NONE = -1
-SETTINGS = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+SETTINGS = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def spans(trace: Trace) -> list[tuple[Any, ...]]:

@@ -134,7 +134,7 @@ def test_a_file_cut_anywhere_is_refused_in_one_line(tmp_path: Path) -> None:
         assert "cut or damaged" in refusal(cut)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.integers(0, 1 << 32), st.integers(1, 40))
 def test_flipped_bytes_do_no_harm(tmp_path: Path, seed: int, flips: int) -> None:
     """Whatever the bytes, there is a trace or one line: no other exception, no endless walk."""

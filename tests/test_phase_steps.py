@@ -7,13 +7,11 @@ from collections import defaultdict
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from oracle import NO_DEADLINE
 
 from cbprof.analysis.accounting.phases import _per_step, nearest_rank
 from cbprof.trace import NONE
 
 
-@NO_DEADLINE
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(NONE, 3), st.integers(0, 9)), min_size=1, max_size=20))
 def test_spans_of_one_step_are_one_time(rows: list[tuple[int, int, int]]) -> None:
     """In any order of steps, and beside spans that carry none."""
@@ -28,7 +26,6 @@ def test_spans_of_one_step_are_one_time(rows: list[tuple[int, int, int]]) -> Non
     assert list(zip(phase, time, strict=True)) == sorted(zip(phase, time, strict=True))
 
 
-@NO_DEADLINE
 @given(st.lists(st.integers(), min_size=1), st.integers(1, 100))
 def test_nearest_rank(values: list[int], percent: int) -> None:
     ascending = sorted(values)

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from oracle import NO_DEADLINE
 
 from cbprof.analysis.ranks.report import ExaminedFile, compare_ranks
 from cbprof.engine.placement import Placement
@@ -63,7 +62,6 @@ def test_each_rank_has_cores_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None
     assert len(taken) == 2
 
 
-@NO_DEADLINE
 @given(st.integers(1, 5), st.integers(0, 7))
 def test_the_shares_of_all_ranks_are_the_workload(world_size: int, more: int) -> None:
     requests = world_size + more

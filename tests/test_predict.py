@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from oracle import NO_DEADLINE, traces
+from oracle import traces
 from replay_oracle import Costs, Span, costs, simulate, trace_of_run
 from simulation import serve
 from test_tracer import CONFIG, make
@@ -57,7 +57,6 @@ def wall(spans: list[Span]) -> int:
 # Against the simulator ------------------------------------------------------------------------------------------------
 
 
-@NO_DEADLINE
 @given(st.lists(costs, min_size=1, max_size=6), st.integers(1, 4))
 def test_a_sync_trace_gives_the_run_of_the_simulator(steps: list[Costs], slots: int) -> None:
     predicted = predict(trace_of_run(steps, 1), slots=slots)
@@ -68,7 +67,6 @@ def test_a_sync_trace_gives_the_run_of_the_simulator(steps: list[Costs], slots: 
     assert predicted.measured_wall_ns == wall(simulate(steps, 1))
 
 
-@NO_DEADLINE
 @given(st.lists(costs, min_size=1, max_size=6), st.integers(2, 3))
 def test_an_async_trace_replays_as_itself(steps: list[Costs], slots: int) -> None:
     measured = trace_of_run(steps, slots)
@@ -77,7 +75,6 @@ def test_an_async_trace_replays_as_itself(steps: list[Costs], slots: int) -> Non
     assert predicted.predicted_wall_ns == predicted.measured_wall_ns
 
 
-@NO_DEADLINE
 @given(st.lists(costs, min_size=1, max_size=5), st.integers(1, 3), st.sampled_from([0.5, 2.0, 3.0]), st.data())
 def test_what_ifs_compose(steps: list[Costs], slots: int, speed: float, data: st.DataObject) -> None:
     factors = {name: data.draw(st.integers(0, 3)) for name in ("schedule", "prepare", "update")}
@@ -94,7 +91,6 @@ def test_what_ifs_compose(steps: list[Costs], slots: int, speed: float, data: st
     assert device_spans(predicted.trace) == sorted(expected)
 
 
-@NO_DEADLINE
 @given(st.lists(costs, min_size=1, max_size=6), st.integers(1, 3))
 def test_every_figure_agrees_with_the_report_on_the_predicted_trace(steps: list[Costs], slots: int) -> None:
     prediction = predict(trace_of_run(steps, 1), slots=slots)
@@ -107,7 +103,6 @@ def test_every_figure_agrees_with_the_report_on_the_predicted_trace(steps: list[
     assert measured.idle_pct == prediction.measured_idle_pct
 
 
-@NO_DEADLINE
 @given(st.lists(costs, min_size=2, max_size=8), st.integers(1, 3))
 def test_host_bound_steps_are_those_that_the_device_waits_for(steps: list[Costs], slots: int) -> None:
     prediction = predict(trace_of_run(steps, 1), slots=slots)
@@ -118,7 +113,6 @@ def test_host_bound_steps_are_those_that_the_device_waits_for(steps: list[Costs]
     assert prediction.host_bound_steps == waited
 
 
-@NO_DEADLINE
 @given(st.lists(costs, min_size=1, max_size=6), st.integers(2, 3))
 def test_the_order_of_a_prediction_is_safe(steps: list[Costs], slots: int) -> None:
     hazards = find_hazards(predict(trace_of_run(steps, 1), slots=slots).trace)
@@ -395,7 +389,6 @@ def test_a_trace_that_cannot_be_replayed_is_refused(trace: Trace) -> None:
         predict(trace)
 
 
-@NO_DEADLINE
 @given(traces(), st.sampled_from(["sync", "async", None]), st.integers(1, 3), st.sampled_from([1.0, 2.0]))
 def test_any_trace_is_replayed_or_refused(trace: Trace, mode: str | None, slots: int, speed: float) -> None:
     """Spans of every kind without any order between them: no crash, and a window that holds all compute."""

@@ -83,7 +83,7 @@ def test_it_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
 
 
 @given(trace=traces())
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 def test_any_trace_gives_a_report_or_one_clear_line(trace: Trace) -> None:
     problem = page = ""
     try:

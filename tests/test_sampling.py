@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cbprof.engine.noise import noise_keys
@@ -50,7 +50,6 @@ def test_vectorised_keys_and_shapes() -> None:
     assert noise_keys(1, 2, 3).shape == ()
 
 
-@settings(deadline=None)
 @given(key=st.integers(-(2**31), 2**31 - 1), identifier=st.integers(0, 199_999))
 def test_uniform_is_the_reference_hash(key: int, identifier: int) -> None:
     bits = lowbias32((key & 0xFFFFFFFF) ^ lowbias32(identifier))

@@ -74,7 +74,7 @@ class Watcher(NoHooks):
         self.arrived_at[request] = time_ns
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(case=cases(), mode=st.sampled_from(["sync", "async"]))
 def test_every_workload_is_served_right(case: Case, mode: Mode) -> None:
     config, requests, watcher = case.config, case.requests(), Watcher()
@@ -93,7 +93,7 @@ def test_every_workload_is_served_right(case: Case, mode: Mode) -> None:
         assert run.scheduler.counters.dropped == 0
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(case=cases())
 def test_both_loops_make_the_same_batches_when_requests_end_by_length(case: Case) -> None:
     shapes = []

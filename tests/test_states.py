@@ -11,7 +11,6 @@ from oracle import (
     ENGINE,
     H2D,
     LENGTH,
-    NO_DEADLINE,
     STEP,
     Oracle,
     Row,
@@ -34,7 +33,6 @@ def test_a_wait_inside_work_is_idle() -> None:
     assert states(trace, Window(0, 100), 0).totals() == (15, 35, 0, 0, 45, 5)
 
 
-@NO_DEADLINE
 @given(traces())
 def test_innermost_span_at_each_instant(trace: Trace) -> None:
     host, oracle = host_timeline(trace), Oracle(trace)
@@ -53,7 +51,6 @@ def test_innermost_span_at_each_instant(trace: Trace) -> None:
     assert int(host.length_ns.sum()) == len(found), "the segments of a lane are disjoint"
 
 
-@NO_DEADLINE
 @given(traces())
 def test_launches_and_the_lanes_that_drive(trace: Trace) -> None:
     host, oracle = host_timeline(trace), Oracle(trace)
@@ -63,7 +60,6 @@ def test_launches_and_the_lanes_that_drive(trace: Trace) -> None:
         assert set(driving_lanes(trace, host, device).tolist()) == oracle.driving_lanes(device)
 
 
-@NO_DEADLINE
 @given(traces())
 def test_states_partition_the_window(trace: Trace) -> None:
     oracle = Oracle(trace)

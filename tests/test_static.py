@@ -140,7 +140,7 @@ def test_names_are_text_whatever_they_hold() -> None:
 
 
 @given(trace=traces())
-@settings(max_examples=10, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+@settings(max_examples=10, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 def test_any_trace_gives_a_picture(trace: Trace) -> None:
     assert static_figure([trace, trace], width_in=4).axes or not trace.devices
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import given
-from oracle import COMPUTE, ENGINE, H2D, NO_DEADLINE, STEP, trace_of, traces
+from oracle import COMPUTE, ENGINE, H2D, STEP, trace_of, traces
 
 from cbprof.analysis.summary import summarize
 from cbprof.errors import UsageError
@@ -256,7 +256,6 @@ def test_tokens_as_the_run_says_or_as_its_requests_show() -> None:
     assert summarize(with_tokens()).tokens is None
 
 
-@NO_DEADLINE
 @given(traces())
 def test_figures_agree_with_each_other(trace: Trace) -> None:
     summary = summarize(trace)

@@ -7,7 +7,7 @@ import io
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from oracle import COMPUTE, ENGINE, NO_DEADLINE, OTHER_COMPUTE, Row, trace_of
+from oracle import COMPUTE, ENGINE, OTHER_COMPUTE, Row, trace_of
 from rich.console import Console, RenderableType
 
 from cbprof.analysis.accounting.states import StateTotals
@@ -181,7 +181,6 @@ def test_a_stretch_of_steps_is_named() -> None:
     assert "trace.json, steps 3:" in shown(summary_table(summarize(trace, steps=(3, None)), title="trace.json"))
 
 
-@NO_DEADLINE
 @given(st.tuples(*[st.integers(0, 10**12)] * 6), st.integers(1, 100))
 def test_a_bar_is_as_wide_as_asked(totals: tuple[int, int, int, int, int, int], width: int) -> None:
     cells = cells_of(StateTotals(*totals), width)

@@ -160,7 +160,7 @@ def test_two_runs_share_one_axis() -> None:
     assert re.findall(r"\d+ ms", text[-1]) == ["0 ms", "200 ms", "400 ms", "600 ms", "800 ms"]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(trace=traces(), width=st.integers(30, 120))
 def test_any_trace_gives_a_picture(trace: Trace, width: int) -> None:
     shown(terminal_plot([trace, trace]), width=width, colors="truecolor", encoding="utf-8")

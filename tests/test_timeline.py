@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from timeline_samples import HOSTILE_NAMES, hostile_trace, long_trace, steady_trace
 from trace_samples import traces
@@ -124,7 +124,6 @@ def test_8192_steps_fit_in_two_megabytes() -> None:
 
 
 @given(trace=traces())
-@settings(deadline=None)
 def test_any_trace_gives_a_page_or_one_clear_line(trace: Trace) -> None:
     page = problem = ""
     try:
