@@ -42,8 +42,6 @@ from cbprof.record.tracer import Tracer
 from cbprof.record.wrapping import standing_aside
 from cbprof.trace import NONE, Kind, RequestEvent, Trace, TraceBuilder
 
-pytestmark = pytest.mark.xdist_group("transformers")  # what its tests share is made once, in one worker
-
 # What the host does for each batch, whatever the mode.
 EACH_STEP = {"iteration", "prepare", "schedule", "inputs", "dispatch", "update", "wait", "read"}
 

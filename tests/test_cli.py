@@ -18,8 +18,6 @@ from trace_samples import small_trace
 
 from cbprof.formats import load, save
 
-pytestmark = pytest.mark.xdist_group("cli")  # what its tests share is made once, in one worker
-
 pytest.importorskip("torch")
 SMALL = ("--batch", "4", "--prompt-len", "4:8", "--new-tokens", "12", "--device", "host", "--quiet")
 ENDLESS = ("--batch", "2", "--prompt-len", "2", "--new-tokens", "9000", "--device", "host", "--mode", "sync")

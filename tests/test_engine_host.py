@@ -18,8 +18,6 @@ from cbprof.engine.request import Request
 from cbprof.engine.workload import Workload
 from cbprof.errors import UsageError
 
-pytestmark = pytest.mark.xdist_group("engine")  # what its tests share is made once, in one worker
-
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 

@@ -29,8 +29,6 @@ from cbprof.fleet.dataset import MARK, Dataset
 from cbprof.fleet.files import TraceFile, find_files
 from cbprof.fleet.run import run_fleet
 
-pytestmark = pytest.mark.xdist_group("fleet")  # what its tests share is made once, in one worker
-
 pytest.importorskip("distributed")
 
 

@@ -21,8 +21,6 @@ from cbprof.engine.devices.host.device import HostDevice
 from cbprof.engine.layout import SlotLayout
 from cbprof.errors import EngineError, UsageError
 
-pytestmark = pytest.mark.xdist_group("device")  # what its tests share is made once, in one worker
-
 TESTS = Path(__file__).parent
 LAYOUT = SlotLayout(max_tokens=4, max_requests=4, max_blocks=2, block_size=2)
 RING = 64

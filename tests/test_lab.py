@@ -36,7 +36,6 @@ from cbprof.lab.page import write_findings
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 ROOT = Path(__file__).parents[1]
 NEED_CUDA = {"default-stream", "graphs"}
-pytestmark = pytest.mark.xdist_group("lab")  # all experiments run once, in one worker
 
 
 @pytest.fixture(scope="module")

@@ -21,8 +21,6 @@ from cbprof.engine.model.runner import Runner  # noqa: E402
 from cbprof.engine.model.spec import DtypeName, ModelSpec  # noqa: E402
 from cbprof.errors import UsageError  # noqa: E402
 
-pytestmark = pytest.mark.xdist_group("runner")  # what its tests share is made once, in one worker
-
 CPU = torch.device("cpu")
 SMALL: dict[str, Any] = {
     "vocab_size": 97,

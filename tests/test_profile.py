@@ -70,8 +70,8 @@ def test_an_annotation_is_a_window(tmp_path: Path) -> None:
     ("window", "part"),
     [
         ("annotation:b", "no annotation of this name; it has 'a'"),
-        ("annotation:a#3", "has 1 annotations 'a', counted from 1"),
-        ("annotation:a#0", "has 1 annotations 'a', counted from 1"),
+        ("annotation:a#3", "has 1 annotation 'a', counted from 1"),
+        ("annotation:a#0", "has 1 annotation 'a', counted from 1"),
         ("explicit:1", "give two times in microseconds"),
         ("explicit:a:b", "give two times in microseconds"),
         ("whole", "'whole' is no window"),
