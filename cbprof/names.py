@@ -96,6 +96,11 @@ def _substitute(names: Sequence[str], patterns: Sequence[tuple[re.Pattern[str], 
     return text.split(_END)[:-1]
 
 
+def plain(text: str) -> str:
+    """A line without control characters: names come from files, and are not to steer a terminal or a log."""
+    return "".join(character if character.isprintable() else "?" for character in text)
+
+
 def short(name: str) -> str:
     """A Python function without folder, line and object, as ``scheduler.py: schedule``; other names as they are."""
     if match := _BUILT_IN.fullmatch(name):

@@ -39,6 +39,7 @@ from cbprof.errors import CbprofError
 from cbprof.formats import save
 
 SLOW_S = 10
+USAGE = 2  # the exit code of a command line that makes no sense
 MEMORY = 1 << 30
 COMMANDS = (
     "report {}",
@@ -49,8 +50,8 @@ COMMANDS = (
     "requests {}",
     "compare {} {}",
     "check {} --max-idle 1%",
-    "convert {} out.json --force",
-    "convert {} out.csv --force",
+    "convert {} out.json",
+    "convert {} out.csv",
     "plot {} --term",
     "plot {} --no-open -o page.html",
 )
@@ -83,6 +84,8 @@ def attempt(command: str, path: Path) -> tuple[str, str]:
         return "over 1 GB", ""
     if isinstance(error, CbprofError) and "\n" not in str(error):
         return "refused", ""
+    if isinstance(error, SystemExit) and error.code == USAGE:
+        raise ValueError(f"{command}: is no command")
     if error is None or isinstance(error, SystemExit):
         return "read", ""
     return "traceback", "".join(traceback.format_exception(error)[-3:])

@@ -4,7 +4,7 @@
     scripts/reader_memory.py --mb 32
 
 Each format gets a file of about that size whose spans are as small as its tools write them, and a process that loads
-it. What a process takes that loads a file of one span is left out.
+it. What a process takes that loads a file of 1,000 rows is left out.
 """
 
 from __future__ import annotations

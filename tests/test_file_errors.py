@@ -11,6 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+from command_line import cbprof
 from test_api import sync_trace
 from typer.testing import CliRunner
 
@@ -196,3 +197,38 @@ def test_a_full_disk_behind_stdout(line: str) -> None:
         done = subprocess.run(command, check=False, stdout=full, stderr=subprocess.PIPE, text=True)
     assert done.returncode == 3
     assert done.stderr == "cbprof: cannot write the output: No space left on device; make room, or write elsewhere\n"
+
+
+HOSTILE = "a\x1b[31m\x1b]52;c;eA==\x07\r\n::error::x\u202e"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("report", f"{HOSTILE}.json"),
+        ("report", f"{HOSTILE}.broken"),
+        ("report", f"{HOSTILE}.nowhere"),
+        ("report", f"{HOSTILE}.json", "-o", f"{HOSTILE}.html"),
+        ("report", f"{HOSTILE}.json", "--csv", f"{HOSTILE}.csv"),
+        ("compare", f"{HOSTILE}.json", "t.json"),
+        ("requests", f"{HOSTILE}.json", "--csv", f"{HOSTILE}.csv"),
+        ("doctor", f"{HOSTILE}.json"),
+        ("check", f"{HOSTILE}.json", "--max-idle", "1%", "--format", "github", "--junit", "junit.xml"),
+        ("check", f"{HOSTILE}.broken", "--max-idle", "1%", "--format", "github"),
+        ("plot", f"{HOSTILE}.json", "--term"),
+        ("plot", f"{HOSTILE}.json", "--no-open"),
+        ("predict", f"{HOSTILE}.json", "-o", f"{HOSTILE}.async.json"),
+        ("convert", f"{HOSTILE}.json", f"{HOSTILE}.csv"),
+        ("fleet", f"{HOSTILE}.nowhere"),
+    ],
+    ids=lambda command: " ".join(command[:1] + command[2:3]),
+)
+def test_the_name_of_a_file_steers_no_terminal_and_no_log(command: tuple[str, ...], folder: Path) -> None:
+    (folder / "t.json").with_name(f"{HOSTILE}.json").write_bytes((folder / "t.json").read_bytes())
+    (folder / f"{HOSTILE}.broken").write_text("{")
+    done = cbprof(*command, cwd=folder)
+    said = done.stdout + done.stderr
+    assert said
+    assert not {"\x1b", "\x07", "\r", "\u202e"} & set(said)
+    assert not any(line.startswith("::error::") for line in said.splitlines())
+    assert done.stderr.count("\n") == (1 if done.returncode > 1 else done.stderr.count("wrote"))

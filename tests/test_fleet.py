@@ -17,7 +17,7 @@ from typing import Any
 
 import psutil
 import pytest
-from fleet_samples import BETWEEN, LATENCY, LAUNCH, US, Pace, timeline, usual, write_fleet
+from fleet_samples import BETWEEN, LATENCY, LAUNCH, US, Pace, examine_or_die, timeline, usual, write_fleet
 from typer.testing import CliRunner
 
 from cbprof.analysis.ranks.report import RanksReport
@@ -264,6 +264,22 @@ def test_a_killed_worker_changes_nothing(report: RanksReport, folder: Path, clie
     again = run_fleet(find_files([str(folder)]), shared, done=kill_one)
     assert killed
     assert again.to_json() == report.to_json()
+
+
+def test_a_file_that_ends_its_process_is_a_row_and_its_neighbours_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "WORTH_A_PROCESS", 0)
+    monkeypatch.setattr(run, "cores", lambda: 2)
+    for name in ("a", "deadly", "z"):
+        (tmp_path / f"{name}.json").write_text("{}")
+    monkeypatch.setattr(run, "compare_ranks", tuple)
+    examined = run.run_local(find_files([str(tmp_path)]), examine_or_die)
+    assert [(Path(each.name).name, each.reason) for each in examined] == [
+        ("a.json", None),
+        ("deadly.json", run.KILLED),
+        ("z.json", None),
+    ]
 
 
 def test_files_that_are_gone_or_rewritten(folder: Path, shared: Cluster, tmp_path: Path) -> None:

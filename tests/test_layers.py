@@ -52,6 +52,7 @@ MAY_IMPORT = {
     },
     "cli": {
         "files",
+        "names",
         "numbers",
         "__init__",
         "errors",

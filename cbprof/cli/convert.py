@@ -10,7 +10,7 @@ import typer
 from cbprof.api import TABLES, TRACES
 from cbprof.cli.options import refuse_with
 from cbprof.cli.reading import NoCache, read
-from cbprof.cli.writing import check_output
+from cbprof.cli.writing import check_output, say
 from cbprof.errors import UsageError
 from cbprof.numbers import counted
 
@@ -43,4 +43,4 @@ def convert(
     check_output(target, inputs=[source])
 
     recording = read(source, no_cache=no_cache)
-    typer.echo(f"wrote {recording.save(target, flows=flows)}: {counted(len(recording.trace), 'span')}")
+    say(f"wrote {recording.save(target, flows=flows)}: {counted(len(recording.trace), 'span')}")

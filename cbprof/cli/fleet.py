@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cbprof.cli.options import refuse_with
-from cbprof.cli.writing import check_output, show
+from cbprof.cli.writing import check_output, say, show
 from cbprof.errors import DataError, UsageError
 from cbprof.numbers import counted
 
@@ -83,10 +83,10 @@ def fleet(
     ranks = _run(files, scheduler=scheduler, workers=workers, memory=memory, out=out, quiet=quiet)
     if csv is not None:
         ranks.write_csv(csv)
-        typer.echo(f"wrote {csv}", err=True)
+        say(f"wrote {csv}", err=True)
     if output is not None:
         ranks.write_page(output)
-        typer.echo(f"wrote {output}", err=True)
+        say(f"wrote {output}", err=True)
     show_ranks(ranks, json=json)
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cbprof.cli.options import refuse_with
+from cbprof.cli.writing import say
 from cbprof.errors import UsageError
 
 if TYPE_CHECKING:
@@ -88,5 +89,6 @@ def _run(names: list[str], device: str, model: str, output: Path, *, json: bool)
             from json import dumps
 
             typer.echo(dumps(to_json(findings, lab.device.name), indent=1))
-    console.print(f"wrote {page}", soft_wrap=True)
+    if not json:
+        say(f"wrote {page}")
     return findings

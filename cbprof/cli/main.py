@@ -29,6 +29,7 @@ from cbprof.cli import (
     requests,
     run,
 )
+from cbprof.cli.writing import say
 from cbprof.errors import CbprofError
 
 if TYPE_CHECKING:
@@ -116,15 +117,15 @@ def main() -> None:
     except CbprofError as error:
         if os.environ.get("CBPROF_DEBUG"):
             raise
-        typer.echo(f"cbprof: {error}", err=True)
+        say(f"cbprof: {error}", err=True)
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         sys.exit(130)
     except OSError as error:
         why = error.strerror or error
         if error.filename is not None:  # a file that its reader or writer did not speak of
-            typer.echo(f"cbprof: {error.filename}: cannot be used: {why}; check the name and who may use it", err=True)
+            say(f"cbprof: {error.filename}: cannot be used: {why}; check the name and who may use it", err=True)
         else:  # stdout, the only file without a name here
             to_nowhere(sys.stdout.fileno())
-            typer.echo(f"cbprof: cannot write the output: {why}; make room, or write elsewhere", err=True)
+            say(f"cbprof: cannot write the output: {why}; make room, or write elsewhere", err=True)
         sys.exit(3)

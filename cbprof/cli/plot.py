@@ -10,7 +10,7 @@ import typer
 from cbprof.api import IMAGES, PAGES
 from cbprof.cli.options import refuse_with, refuse_without
 from cbprof.cli.reading import NoCache, read
-from cbprof.cli.writing import check_output
+from cbprof.cli.writing import check_output, say
 from cbprof.errors import UsageError
 
 
@@ -65,7 +65,7 @@ def plot(
         return
     if output is None:
         check_output(picture, inputs=traces)  # a name made of theirs, which can be read by now
-    typer.echo(f"wrote {recording.save_plot(picture, other=other, width=width)}")
+    say(f"wrote {recording.save_plot(picture, other=other, width=width)}")
     if open_page and suffix in PAGES:
         import webbrowser
 

@@ -9,7 +9,7 @@ import typer
 
 from cbprof.api import Recording
 from cbprof.cli.reading import NoCache, read
-from cbprof.cli.writing import check_output, show
+from cbprof.cli.writing import check_output, say, show
 
 
 def predict(
@@ -51,7 +51,7 @@ def predict(
         Recording(prediction.full.trace, sources=recording.files).save(output, flows=False)
     show(prediction, json=json)
     if output is not None and not json:
-        typer.echo(f"wrote {output}\nsee it: cbprof plot {trace} {output}")
+        say(f"wrote {output}", f"see it: cbprof plot {trace} {output}")
 
 
 def _parse_scale(text: str) -> tuple[str, float]:

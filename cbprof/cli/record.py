@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from cbprof.cli.options import parse_window, refuse_with
-from cbprof.cli.writing import check_is_new, check_output
+from cbprof.cli.writing import check_is_new, check_output, say
 from cbprof.errors import DataError
 
 
@@ -36,9 +36,8 @@ def record(
     """Start a program unchanged and record what is known in it: the continuous batching of transformers, engines that
     use cbprof.Tracer, the synchronisations and graph launches of torch.cuda.
 
-    Arguments, input, output, Ctrl-C, signals and the exit code are the program's; where it ends
-    with 0 and a recording could not be written, the exit code is 3. SIGUSR2 ends a recording, and begins
-    another in NAME.2.json.
+    Arguments, input, output, Ctrl-C, signals and the exit code are the program's; where it ends with 0 and a recording
+    could not be written, the exit code is 3. SIGUSR2 ends a recording, and begins another in NAME.2.json.
 
     Examples:
 
@@ -69,7 +68,6 @@ def record(
     with live_line(quiet=quiet) as line:
         ended = launch(command, settings, line.processes)
     ended = ended._replace(processes=with_merged_files(ended.processes))
-    for words in outcome_lines(ended, settings):
-        typer.echo(f"cbprof: {words}", err=True)
+    say(*(f"cbprof: {words}" for words in outcome_lines(ended, settings)), err=True)
     code = exit_like(ended)
     raise typer.Exit(DataError.exit_code if code == 0 and is_lost(ended) else code)

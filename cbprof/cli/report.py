@@ -13,7 +13,7 @@ from cbprof.api import PAGES, Steps, load_ranks, save_report
 from cbprof.cli.fleet import show_ranks
 from cbprof.cli.options import Format, parse_steps, refuse_with, refuse_without
 from cbprof.cli.reading import NoCache, read
-from cbprof.cli.writing import check_output, show, show_json
+from cbprof.cli.writing import check_output, say, show, show_json
 from cbprof.errors import UsageError
 
 
@@ -122,7 +122,7 @@ def report(
         return
     summary = read(trace, no_cache=no_cache).summary(detailed=full, all_rows=all_rows, **which)
     if csv is not None:
-        typer.echo("wrote {} {}".format(*summary.write_csv(csv)), err=True)
+        say("wrote {} {}".format(*summary.write_csv(csv)), err=True)
     if json:
         show_json(summary.to_json(gaps.value))
     else:
@@ -143,4 +143,4 @@ def _write_page(traces: list[Path], page: Path, *, no_cache: bool) -> None:
         raise UsageError(f"{page}: the report is a page: choose a name that ends in .html")
     files = [Path(file.name) for file in find_files(list(map(str, traces)))]
     check_output(page, inputs=files)
-    typer.echo(f"wrote {save_report([read(file, no_cache=no_cache) for file in files], page)}")
+    say(f"wrote {save_report([read(file, no_cache=no_cache) for file in files], page)}")

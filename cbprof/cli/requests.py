@@ -9,7 +9,7 @@ import typer
 
 from cbprof.cli.options import refuse_with
 from cbprof.cli.reading import NoCache, read
-from cbprof.cli.writing import show
+from cbprof.cli.writing import say, show
 
 
 def requests(
@@ -37,5 +37,5 @@ def requests(
         refuse_with(context, "--request", "all_rows")
     view = read(trace, no_cache=no_cache).requests(request=request, all_rows=all_rows)
     if csv is not None:
-        typer.echo(f"wrote {view.write_csv(csv)}", err=True)
+        say(f"wrote {view.write_csv(csv)}", err=True)
     show(view, json=json)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cbprof.cli.options import format_lengths, parse_lengths, parse_window, refuse_with
-from cbprof.cli.writing import check_is_new, check_output
+from cbprof.cli.writing import check_is_new, check_output, say
 from cbprof.engine.config import EngineConfig
 from cbprof.engine.placement import Placement
 from cbprof.engine.workload import Workload
@@ -223,8 +223,8 @@ def _conclude(runs: list[RecordedRun]) -> int:
     names = " ".join(str(run.path) for run in runs)
     for run in runs:
         if run.interrupted:
-            console.print(f"interrupted: {run.path} holds the run so far")
-    console.print(f"wrote {names}\nsee it: cbprof plot {names}", soft_wrap=True)
+            say(f"interrupted: {run.path} holds the run so far")
+    say(f"wrote {names}", f"see it: cbprof plot {names}")
     if any(run.interrupted for run in runs):
         return 130
     return int(differ)
@@ -249,7 +249,7 @@ def _conclude_in_brief(runs: list[RecordedRun], rank: int) -> int:
         told.append(f"{summary.mode} {duration(summary.wall_ns)}, GPU idle {idle}")
     differ = _tokens_differ(runs)
     differing = "; tokens: DIFFER" if differ else ""
-    typer.echo(f"rank {rank}: {'; '.join(told)}{differing}; wrote {' '.join(str(run.path) for run in runs)}")
+    say(f"rank {rank}: {'; '.join(told)}{differing}; wrote {' '.join(str(run.path) for run in runs)}")
     return 130 if any(run.interrupted for run in runs) else int(differ)
 
 

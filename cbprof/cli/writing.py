@@ -13,6 +13,7 @@ import typer
 from cbprof.cli.options import Format
 from cbprof.errors import UsageError
 from cbprof.files import check_not_among, check_takes_files
+from cbprof.names import plain
 
 if TYPE_CHECKING:
     from cbprof.render.views.view import View
@@ -26,6 +27,12 @@ def show(view: View, *, json: bool = False, layout: Format = Format.text) -> Non
         typer.echo(view.to_markdown())
     else:
         view.print()
+
+
+def say(*lines: str, err: bool = False) -> None:
+    """Print lines that may hold the names of files, whatever those hold."""
+    for line in lines:
+        typer.echo(plain(line), err=err)
 
 
 def show_json(data: dict[str, object]) -> None:

@@ -9,6 +9,7 @@ from rich.panel import Panel
 from rich.text import Text
 
 from cbprof.analysis.summary import Summary
+from cbprof.names import plain
 from cbprof.render.evidence import in_short, step_source_in_short
 
 WIDTH = 80
@@ -48,8 +49,3 @@ def closing_lines(summaries: Sequence[Summary]) -> list[Text]:
     measured = [Text.assemble(("measured by  ", LABEL), plain(words)) for words in evidence]
     measured += [Text.assemble(("steps found by  ", LABEL), plain(words)) for words in searched]
     return measured + [Text(f"! {plain(warning)}", style="yellow") for warning in warnings]
-
-
-def plain(text: str) -> str:
-    """Names come from files: without control characters they cannot steer the terminal."""
-    return "".join(character if character.isprintable() else "?" for character in text)

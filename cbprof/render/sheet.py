@@ -9,8 +9,9 @@ from html import escape
 from rich.table import Table
 from rich.text import Text
 
+from cbprof.names import plain
 from cbprof.numbers import percent
-from cbprof.render.panel import HEADER, plain
+from cbprof.render.panel import HEADER
 
 MOST_ROWS = 20
 """Of a table whose rows are parts of a whole, largest first, unless all are asked for."""

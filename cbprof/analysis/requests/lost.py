@@ -45,9 +45,8 @@ def computed_again(request: Int64, start: Int64, tokens: Int64) -> Again:
     """Of rows sorted by request, then by step. ``start``: the first position of a row; -1, unknown, counts as new."""
     reach = np.maximum(start + tokens, 0)
     first = np.concatenate(([True], request[1:] != request[:-1]))[: len(request)]
-    apart = np.cumsum(first) * (
-        int(reach.max(initial=0)) + 1
-    )  # more than any request reaches, so that none sees another
+    longest = int(reach.max(initial=0)) + 1
+    apart = np.cumsum(first) * longest  # so that no request sees how far another reached
     furthest = np.maximum.accumulate(reach + apart) - apart
     before, furthest = np.roll(reach, 1), np.roll(furthest, 1)
     known = ~first & (start >= 0)

@@ -12,6 +12,7 @@ from pathlib import Path
 from cbprof.errors import DataError
 from cbprof.formats.bytes.foreign import can_be_exported
 from cbprof.formats.cache import cache_folder
+from cbprof.names import plain
 
 
 def export_of(report: Path) -> Path | None:
@@ -44,7 +45,7 @@ def _state(report: Path) -> str:
 
 def _export(nsys: str, report: Path, export: Path) -> None:
     """Write the whole export, or nothing. The report is given by its absolute path, which is no option to ``nsys``."""
-    print(f"cbprof: exporting {report} with `nsys export`; it is kept in {export.parent}", file=sys.stderr)
+    print(plain(f"cbprof: exporting {report} with `nsys export`; it is kept in {export.parent}"), file=sys.stderr)
     unfinished = export.with_name(f".{os.getpid()}-{export.name}")
     # The file of this name is our own, from an attempt that was cut short: it may be replaced.
     command = [nsys, "export", "--type", "sqlite", "--force-overwrite", "true", "--output", str(unfinished)]

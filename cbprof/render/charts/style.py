@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from cbprof.render.panel import plain
+from cbprof.names import plain
 from cbprof.render.theme import STATES
 
 if TYPE_CHECKING:

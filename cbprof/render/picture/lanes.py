@@ -10,7 +10,7 @@ import numpy as np
 from cbprof.analysis.accounting.host import main_lane
 from cbprof.analysis.accounting.intervals import overlaps
 from cbprof.analysis.accounting.states import States
-from cbprof.render.panel import plain
+from cbprof.names import plain
 from cbprof.render.picture.coverage import bin_edges
 from cbprof.render.picture.scene import Scene, lane_order
 from cbprof.trace import NONE, Int64

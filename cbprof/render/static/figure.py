@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from cbprof.errors import CbprofError, UsageError
 from cbprof.files import write_whole
+from cbprof.names import plain
 from cbprof.numbers import duration
-from cbprof.render.panel import plain
 from cbprof.render.picture.lanes import lanes_between
 from cbprof.render.picture.scene import Scene, scene
 from cbprof.render.picture.step_raster import step_raster, usual_length

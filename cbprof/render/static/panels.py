@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from cbprof.analysis.accounting.states import States, StateTotals
+from cbprof.names import plain
 from cbprof.numbers import count, duration, tick_step, ticks
-from cbprof.render.panel import plain
 from cbprof.render.picture.coverage import coverage
 from cbprof.render.picture.lanes import LaneView
 from cbprof.render.picture.scene import Scene

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 from cbprof.analysis.gate.limits import LimitResult
 from cbprof.files import write_whole
-from cbprof.render.panel import plain
+from cbprof.names import plain
 
 
 def github_annotation(result: LimitResult, trace: str) -> str:
@@ -22,7 +22,7 @@ def github_annotation(result: LimitResult, trace: str) -> str:
 
 
 def _escaped(text: str) -> str:
-    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+    return "%0A".join(plain(line).replace("%", "%25") for line in text.split("\n"))
 
 
 def junit_xml(results: Sequence[LimitResult], trace: str) -> str:

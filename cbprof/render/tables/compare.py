@@ -10,9 +10,9 @@ from rich.text import Text
 from cbprof.analysis.gate.compare import CONFIDENCE_PCT, Comparison, Ratio
 from cbprof.analysis.gate.limits import LimitResult
 from cbprof.analysis.summary import Summary
-from cbprof.names import short
+from cbprof.names import plain, short
 from cbprof.numbers import count, counted, duration, percent, rate, ratio
-from cbprof.render.panel import framed, plain
+from cbprof.render.panel import framed
 from cbprof.render.sheet import Sheet
 from cbprof.render.tables.summary import comparison_table, lost_in_words
 

@@ -9,8 +9,9 @@ from rich.text import Text
 
 from cbprof.analysis.hazards.clock_errors import ErrorBound
 from cbprof.analysis.hazards.hazards import Hazards, RuleResult, Verdict
+from cbprof.names import plain
 from cbprof.numbers import count, duration, signed_duration
-from cbprof.render.panel import LABEL, framed, plain
+from cbprof.render.panel import LABEL, framed
 from cbprof.render.sheet import Sheet
 from cbprof.render.theme import STATES
 

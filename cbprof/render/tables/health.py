@@ -12,9 +12,10 @@ from rich.text import Text
 from cbprof.analysis.accounting.steps import step_source
 from cbprof.analysis.accounting.window import extent
 from cbprof.analysis.profiles.health import Health
+from cbprof.names import plain
 from cbprof.numbers import count, duration
 from cbprof.render.evidence import in_short, step_source_in_short
-from cbprof.render.panel import LABEL, framed, plain
+from cbprof.render.panel import LABEL, framed
 from cbprof.render.sheet import Sheet
 from cbprof.trace import Trace
 

@@ -12,9 +12,10 @@ from rich.text import Text
 from cbprof.analysis.predict.predict import Prediction
 from cbprof.analysis.predict.whatif import WhatIf
 from cbprof.analysis.summary import Summary
+from cbprof.names import plain
 from cbprof.numbers import count, counted, duration, percent, rate, ratio
 from cbprof.render.evidence import in_short
-from cbprof.render.panel import HEADER, LABEL, framed, plain
+from cbprof.render.panel import HEADER, LABEL, framed
 from cbprof.render.sheet import Sheet
 from cbprof.render.tables.statebar import StateBar, StateLegend
 from cbprof.render.tables.summary import TOP_CAUSES, causes_in_words, for_the_host

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from cbprof.analysis.requests.lives import IDLE, PARTS, Life, TokenGap
+from cbprof.names import plain
 from cbprof.numbers import count, counted, duration, percent
-from cbprof.render.panel import plain
 from cbprof.render.sheet import Sheet
 
 IN_WORDS = {

@@ -16,8 +16,9 @@ from cbprof.analysis.device import DeviceSummary
 from cbprof.analysis.gate.compare import comparable
 from cbprof.analysis.requests.lost import LostWork
 from cbprof.analysis.summary import Summary
+from cbprof.names import plain
 from cbprof.numbers import UNKNOWN, count, counted, duration, percent, rate, ratio
-from cbprof.render.panel import HEADER, LABEL, closing_lines, framed, plain
+from cbprof.render.panel import HEADER, LABEL, closing_lines, framed
 from cbprof.render.tables.statebar import StateBar, StateLabel, StateLegend, state_shares
 from cbprof.render.theme import STATES
 

@@ -16,10 +16,10 @@ from cbprof.analysis.summary import Summary
 from cbprof.analysis.verdict.latency import Latency
 from cbprof.analysis.verdict.shortened import SHORTENED_BY
 from cbprof.analysis.verdict.verdict import Verdict
-from cbprof.names import short, short_kernel
+from cbprof.names import plain, short, short_kernel
 from cbprof.numbers import UNKNOWN, count, counted, duration, percent, rate, ratio, signed_duration
 from cbprof.render.evidence import step_source_in_short
-from cbprof.render.panel import HEADER, LABEL, framed, plain
+from cbprof.render.panel import HEADER, LABEL, framed
 from cbprof.render.sheet import MOST_ROWS, Sheet
 from cbprof.render.tables.summary import causes_in_words, lost_in_words, place_of, summary_table
 from cbprof.trace import NONE

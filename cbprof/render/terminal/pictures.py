@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
+from cbprof.names import plain
 from cbprof.numbers import duration
-from cbprof.render.panel import HEADER, LABEL, plain
+from cbprof.render.panel import HEADER, LABEL
 from cbprof.render.picture.scene import Scene, scene
 from cbprof.render.tables.statebar import StateLegend
 from cbprof.render.terminal.steps_view import StepsView

@@ -7,7 +7,8 @@ from rich.table import Table
 from rich.text import Text
 
 from cbprof.analysis.ranks.report import RanksReport
-from cbprof.render.panel import HEADER, LABEL, plain
+from cbprof.names import plain
+from cbprof.render.panel import HEADER, LABEL
 from cbprof.render.picture.ranks_heat import HeatStrips
 from cbprof.render.sheet import Sheet
 from cbprof.render.tables.ranks import failed_sheet, job_sheets, ranks_sheet, slow_sheet

@@ -12,8 +12,8 @@ from rich.segment import Segment
 from rich.style import Style
 
 from cbprof.analysis.accounting.states import States
+from cbprof.names import plain
 from cbprof.numbers import duration
-from cbprof.render.panel import plain
 from cbprof.render.picture.coverage import coverage
 from cbprof.render.picture.lanes import LaneView, lanes_between
 from cbprof.render.picture.scene import Scene

@@ -10,8 +10,8 @@ import numpy as np
 
 from cbprof.analysis.ranks.report import RanksReport
 from cbprof.files import write_whole
+from cbprof.names import plain
 from cbprof.numbers import percent, ticks
-from cbprof.render.panel import plain
 from cbprof.render.picture.ranks_heat import RAMP, Cells, heat_png, lines, most_idle_pct
 from cbprof.render.sheet import Sheet
 from cbprof.render.tables.ranks import failed_sheet, job_sheets, ranks_sheet, slow_sheet

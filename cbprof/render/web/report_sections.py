@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from cbprof.analysis.gate.compare import comparable, compare
 from cbprof.analysis.summary import summarize
 from cbprof.meta import Meta
+from cbprof.names import plain
 from cbprof.numbers import count, counted, duration
 from cbprof.render.charts.run import gap_chart, idle_chart, states_chart
 from cbprof.render.charts.steps import prediction_chart, steps_chart
-from cbprof.render.panel import plain
 from cbprof.render.sheet import Sheet
 from cbprof.render.tables.compare import sheets as comparison_sheets
 from cbprof.render.tables.hazards import rules_sheet

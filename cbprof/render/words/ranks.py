@@ -8,8 +8,8 @@ from cbprof.analysis.accounting.blame import CAUSES
 from cbprof.analysis.ranks.clocks import Skew
 from cbprof.analysis.ranks.report import LONGEST_OWN_TIME, Job, Part, RanksReport, SlowRank
 from cbprof.analysis.ranks.waits import StepWaits
+from cbprof.names import plain
 from cbprof.numbers import count, duration, percent, ratio
-from cbprof.render.panel import plain
 
 MOST_NAMED = 3
 MOST_REASONS = 2

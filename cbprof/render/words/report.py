@@ -14,8 +14,8 @@ from cbprof.analysis.hazards.hazards import Hazards, find_hazards
 from cbprof.analysis.predict.predict import Prediction, predict
 from cbprof.analysis.summary import Summary, summarize
 from cbprof.errors import CbprofError
+from cbprof.names import plain
 from cbprof.numbers import counted, duration, percent, ratio
-from cbprof.render.panel import plain
 from cbprof.render.picture.scene import Scene, scene
 from cbprof.trace import Trace
 
