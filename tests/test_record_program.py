@@ -12,11 +12,12 @@ from weakref import WeakSet
 import pytest
 
 from cbprof.formats import load
+from cbprof.record.program.cuda_calls import wrap_cuda
 from cbprof.record.program.import_hook import AfterImport
 from cbprof.record.program.launch import Ended
 from cbprof.record.program.lazy_file import LazyFile, numbered
 from cbprof.record.program.outcome import outcome_lines
-from cbprof.record.program.session import Session, wrap_cuda
+from cbprof.record.program.session import Session
 from cbprof.record.program.settings import Settings
 from cbprof.record.program.status import Status, claim, read_all
 from cbprof.record.tracer import Tracer
@@ -161,6 +162,20 @@ def test_a_recording_says_of_engines_only_what_it_saw(session: Session, tmp_path
     assert (first.engine, first.mode, first.model) == ("mine", "sync", "m")
     assert (second.engine, second.mode, second.model) == (None, None, None)
     assert (second.base_time_ns or 0) > (first.base_time_ns or 0) > 0
+
+
+def test_an_engine_that_has_ended_is_not_recorded_again(session: Session) -> None:
+    tracer = Tracer(device="none")
+    session.toggle()
+    session.flush()
+    with tracer.cpu("schedule"):
+        pass
+    session.engine_ends(complete=True)
+    session.toggle()
+    session.flush()
+    with tracer.cpu("schedule"):
+        pass
+    assert session.end(complete=True).spans == 1
 
 
 @pytest.mark.parametrize(

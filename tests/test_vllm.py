@@ -440,9 +440,11 @@ ATTACHED = """
 import json, sys, cbprof
 from pathlib import Path
 from vllm.entrypoints import LLM, serve
+from cbprof.record.program import child
 if __name__ == "__main__":
     how = json.loads(sys.argv[1])
     with cbprof.attach("vllm", path="t.json") as attachment:
+        child.begin()  # as vLLM's plug-in does, in the process that is recorded already
         print(json.dumps(serve(**how)))
     assert attachment.path == Path("t.json").absolute()
     assert json.dumps(serve(**how))  # not recorded any more

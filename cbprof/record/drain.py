@@ -63,6 +63,10 @@ BREATH_S = 20e-6
 """Any sleep but 0 takes the thread off its core and hands over the GIL; the kernel makes it 50 us or more."""
 
 
+AT_ONCE = 1024
+"""Records written between two flushes: what a kill of the process loses of those taken from the queue."""
+
+
 class HostSpan:
     """A span of the host, in nanoseconds of its clock. ``facts``: what else is known of it, if it has been set."""
 
@@ -167,9 +171,11 @@ class Drain:
             return
         self._breathes = not (final or hurry)
         try:
-            for _ in range(len(self.queue)):
+            for written in range(1, len(self.queue) + 1):
                 write, *args = self.queue.popleft()
                 write(*args)
+                if written % AT_ONCE == 0:
+                    self._flush()
             for device in tuple(self._devices):
                 device.clock.anchor(final=final)
                 self._resolve(device, every=final)

@@ -37,7 +37,8 @@ DRAIN_PERIOD_S = 0.25
 
 BACKLOG = 8192
 """Records that may wait for the drain. An engine that never lets go of the GIL starves the drain's thread: from here on
-its own threads wait until half of them are written, so that memory is bounded and a kill loses no more than these."""
+its own threads wait until half of them are written, so that memory is bounded and a kill loses no more than these and
+the :data:`~cbprof.record.drain.AT_ONCE` being written, with the device spans whose times are not known by then."""
 
 BACKLOG_PHASE = "recorder"
 """What such a wait is called in the trace: work of the host that the recording costs."""

@@ -45,6 +45,7 @@ class Child:
 
     def begin(self, *, by_signal: bool = True) -> None:
         """Watch for imports, forks and the exit, and for the signal, if that is asked for."""
+        _of_this_process.append(self)
         self._status = self._status._replace(image=claim(self._settings.folder, str(os.getpid())))
         self._status.write(self._settings.folder)
         self._by_signal = by_signal
@@ -110,9 +111,10 @@ class Child:
         atexit.unregister(self._end)
         session, self._session, self._asleep_for_good = self._session, None, True
         if session is not None:
-            session.toggle()
+            session.switch_the_others()
             session.end(complete=complete)._replace(forks=self._forks).write(self._settings.folder)
             session.leave()
+        _of_this_process.remove(self)
 
     def _wake(self) -> Session | None:
         """The session, begun when it is first needed. None in a forked process, or while the session is being made."""
@@ -162,14 +164,13 @@ def _at_exit_of_a_fork(end: Callable[[], None]) -> None:
     Finalize(None, end, exitpriority=0)
 
 
-_children: list[Child] = []
+_of_this_process: list[Child] = []
+"""One at most: two would record the same into the same file."""
 
 
 def begin() -> None:
     """Called when the interpreter starts, and again by vLLM, whose plug-in this is, in each of its processes: there it
     matters where the interpreter was told not to look (``python -I``)."""
     settings = Settings.from_environment()
-    if settings is not None and not _children:
-        child = Child(settings)
-        _children.append(child)
-        child.begin()
+    if settings is not None and not _of_this_process:
+        Child(settings).begin()

@@ -10,7 +10,6 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from queue import Empty, SimpleQueue
 from types import ModuleType
 from typing import Any, Literal, NamedTuple
@@ -23,12 +22,13 @@ from cbprof.record.clocks.choice import cuda_is_up, cuda_or_host_clock
 from cbprof.record.engines.transformers.attach import Instrumented
 from cbprof.record.engines.vllm.attach import VllmHooks
 from cbprof.record.engines.vllm.points import MODULES as VLLM_MODULES
+from cbprof.record.program.cuda_calls import wrap_cuda
 from cbprof.record.program.import_hook import AfterImport
 from cbprof.record.program.lazy_file import LazyFile
 from cbprof.record.program.profiler import Profiler
 from cbprof.record.program.settings import Settings
 from cbprof.record.program.status import Status, toggle, toggles
-from cbprof.record.tracer import HostTracer, Tracer
+from cbprof.record.tracer import HostTracer
 from cbprof.record.wrapping import Wrappings
 from cbprof.trace import SpanSink
 
@@ -38,7 +38,7 @@ STATUS_PERIOD_S = 0.5
 class _Order(NamedTuple):
     """What the session's thread is to do; ``done`` is set when it has."""
 
-    what: Literal["start", "stop", "toggle", "tell", "flush", "end"]
+    what: Literal["start", "stop", "toggle", "switch others", "tell", "flush", "end"]
     done: threading.Event
 
 
@@ -60,6 +60,7 @@ class Session:
         self._toggles = 0
         self._origin_ns = 0
         self._stopped = False
+        self._engine_has_ended = False
         self._complete = True
 
     def begin(self) -> None:
@@ -114,7 +115,7 @@ class Session:
     def engine_ends(self, complete: bool) -> None:
         """A process that is there for its engine alone shuts down, and may be killed: finish the file now."""
         self._complete = complete
-        self._stopped = True
+        self._stopped = self._engine_has_ended = True
         self._order("stop")
 
     def step_begins(self, number: int) -> None:
@@ -132,6 +133,10 @@ class Session:
     def toggle(self) -> None:
         """From a signal handler: wait for nothing."""
         self._orders.put(_Order("toggle", threading.Event()))
+
+    def switch_the_others(self) -> None:
+        """The other processes of the engine, which this one's end would leave recording, stop."""
+        self._order("switch others")
 
     def file_begins(self) -> None:
         """On the drain's thread: write the file's name into the status soon, in case the process is killed."""
@@ -155,7 +160,7 @@ class Session:
         self._stopped = True
         self._tracer.leave()
 
-    def _order(self, what: Literal["start", "stop", "flush", "end"]) -> None:
+    def _order(self, what: Literal["start", "stop", "switch others", "flush", "end"]) -> None:
         order = _Order(what, threading.Event())
         self._orders.put(order)
         order.done.wait()
@@ -186,10 +191,10 @@ class Session:
             elif self._profiler is not None and self._tracer.on:
                 self._profiler.start_where_cuda_is_up()
         elif order.what == "toggle":
-            if self._vllm is not None:
-                toggle(self._settings.folder)
-                self._toggles += 1
+            self._switch_the_others()
             self._switch()
+        elif order.what == "switch others":
+            self._switch_the_others()
         elif order.what == "start":
             self._start()
         elif order.what == "flush":
@@ -203,8 +208,13 @@ class Session:
         self._status = self._status._replace(signals=self._status.signals + 1)
         if self._tracer.on:
             self._stop(complete=self._complete)
-        else:
+        elif not self._engine_has_ended:
             self._start()
+
+    def _switch_the_others(self) -> None:
+        if self._vllm is not None:
+            toggle(self._settings.folder)
+            self._toggles += 1
 
     def _others_toggled(self) -> bool:
         """Whether the processes of vLLM are to be switched, of which this is one: a signal reaches but one of them."""
@@ -344,46 +354,3 @@ class _SessionTracer(HostTracer):
             self._session._settings, self._session.file_begins, Meta.parse(self.meta), self._session.part_facts
         )
         return self.file
-
-
-Method = Callable[..., Any]
-
-
-class Call(NamedTuple):
-    """A function of torch.cuda (``owner`` empty) or a method of one of its classes, by the name of what it calls."""
-
-    owner: str
-    name: str
-    cuda_name: str
-    blocks: bool
-
-
-CALLS = (
-    Call("", "synchronize", "cudaDeviceSynchronize", blocks=True),
-    Call("Stream", "synchronize", "cudaStreamSynchronize", blocks=True),
-    Call("Event", "synchronize", "cudaEventSynchronize", blocks=True),
-    Call("CUDAGraph", "replay", "cudaGraphLaunch", blocks=False),
-)
-"""With the names that profilers show, so that traces of either kind read the same."""
-
-
-def wrap_cuda(torch_cuda: ModuleType, tracer: Tracer, covered: Callable[[], bool]) -> Wrappings:
-    """Record :data:`CALLS`, except while ``covered()``: then an engine's own phase already holds the call."""
-    wrappings = Wrappings()
-    for call in CALLS:
-        owner = getattr(torch_cuda, call.owner, None) if call.owner else torch_cuda
-        if owner is not None:
-            wrappings.wrap(owner, call.name, partial(_timed, call=call, tracer=tracer, covered=covered))
-    return wrappings
-
-
-def _timed(original: Method, *, call: Call, tracer: Tracer, covered: Callable[[], bool]) -> Method:
-    phase = tracer.wait if call.blocks else tracer.cpu
-
-    def timed(*args: Any, **kwargs: Any) -> Any:
-        if not tracer.on or covered():
-            return original(*args, **kwargs)
-        with phase(call.cuda_name):
-            return original(*args, **kwargs)
-
-    return timed
