@@ -266,8 +266,8 @@ def test_signals_switch_it_on_and_off(tmp_path: Path) -> None:
 
 def test_what_is_sent_to_us_is_handed_on(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(
-        "import signal, sys\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(9))\n"
-        "print('ready', flush=True)\nsignal.pause()"
+        "import signal, sys, time\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(9))\n"
+        "print('ready', flush=True)\nwhile True: time.sleep(0.05)  # a signal before `pause` would be waited for again"
     )
     process = subprocess.Popen(
         [sys.executable, "-m", "cbprof", "record", "script.py"], cwd=tmp_path, stdout=subprocess.PIPE, text=True
@@ -283,11 +283,11 @@ def test_ctrl_c_comes_once_and_ends_us_as_it_ends_the_program(tmp_path: Path) ->
     (tmp_path / "script.py").write_text(
         STEPS
         + """
-import signal
+import time
 run(0, 3)
 try:
     print("ready", flush=True)
-    while True: signal.pause()
+    while True: time.sleep(0.05)  # a signal that comes before `pause` begins would be waited for again
 except KeyboardInterrupt:
     print("caught", flush=True)
     raise
