@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -40,17 +41,17 @@ def browser() -> Iterator[sync_api.Browser]:
         browser.close()
 
 
-@pytest.fixture
-def visit(browser: sync_api.Browser, tmp_path: Path) -> Iterator[Visit]:
+@contextmanager
+def visiting(browser: sync_api.Browser, folder: Path) -> Iterator[Visit]:
     """Opens HTML in a new page and waits until it is drawn; at the end none may have complained."""
     problems: list[str] = []
     contexts = []
 
-    def visit(html: str, *, width: int = 1400, **options: object) -> sync_api.Page:
-        context = browser.new_context(viewport={"width": width, "height": 800}, **options)  # type: ignore[arg-type]
+    def visit(html: str, *, width: int = 1400, height: int = 800, **options: object) -> sync_api.Page:
+        context = browser.new_context(viewport={"width": width, "height": height}, **options)  # type: ignore[arg-type]
         contexts.append(context)
         page = context.new_page()
-        file = tmp_path / f"{len(contexts)}.html"
+        file = folder / f"{len(contexts)}.html"
         file.write_text(html, encoding="utf-8")
         page.on("console", lambda message: problems.append(f"console: {message.text}"))
         page.on("pageerror", lambda error: problems.append(f"error: {error}"))
@@ -64,3 +65,10 @@ def visit(browser: sync_api.Browser, tmp_path: Path) -> Iterator[Visit]:
     for context in contexts:
         context.close()
     assert problems == []
+
+
+@pytest.fixture
+def visit(browser: sync_api.Browser, tmp_path: Path) -> Iterator[Visit]:
+    """Opens pages as :func:`visiting` does."""
+    with visiting(browser, tmp_path) as visit:
+        yield visit

@@ -14,12 +14,13 @@ from hypothesis import strategies as st
 from timeline_samples import HOSTILE_NAMES, hostile_trace, long_trace, steady_trace
 from trace_samples import traces
 
+from cbprof.analysis.accounting.gaps import find_gaps
 from cbprof.errors import CbprofError, DataError
-from cbprof.render.picture.scene import StepBounds, first_view
+from cbprof.render.picture.scene import StepBounds, first_view, scene
 from cbprof.render.theme import STATES, phase_colors
 from cbprof.render.views.run import TimelineView
 from cbprof.render.web.timeline import timeline_html
-from cbprof.render.web.viewer_coarse import LARGEST, PackedColumn, pack
+from cbprof.render.web.viewer_columns import LARGEST, PackedColumn, edges_of, pack, pack_instants
 from cbprof.trace import Kind, Lane, Trace, TraceBuilder
 
 
@@ -30,6 +31,13 @@ def unpack(column: PackedColumn) -> npt.NDArray[np.int64]:
     zigzag = [sum(planes[k * length + i] << 8 * k for k in range(column["width"])) for i in range(length)]
     values = np.array([-(z + 1) // 2 if z % 2 else z // 2 for z in zigzag], dtype=np.int64)
     return np.cumsum(values) if column["delta"] else values
+
+
+def instants(run: dict, column: PackedColumn) -> list[int]:
+    """Instants of a run, which may be places among the edges of its spans."""
+    start, dur = (unpack(run["spans"][key]) for key in ("start", "dur"))
+    edges = edges_of(start, dur, run["length"])
+    return (edges[unpack(column)] if column.get("edges") else unpack(column)).tolist()
 
 
 def document(page: str) -> dict:
@@ -43,6 +51,31 @@ def test_columns_survive_the_round_trip(values: list[int], delta: bool) -> None:
     column = pack(np.array(values, dtype=np.int64), delta=delta)
     assert unpack(column).tolist() == values
     assert 256 ** (column["width"] - 1) <= 2**53
+
+
+def test_instants_are_places_among_edges_where_all_of_them_are_edges() -> None:
+    edges = np.array([0, 3, 10, 11])
+    assert unpack(pack_instants(np.array([3, 3, 11]), edges)).tolist() == [1, 1, 3]
+    other = pack_instants(np.array([3, 4, 12]), edges)
+    assert (unpack(other).tolist(), "edges" in other) == ([3, 4, 12], False)
+
+
+def test_the_page_knows_each_gap_and_how_it_lay_around_its_launch() -> None:
+    trace = steady_trace(steps=3)
+    [run] = document(timeline_html(trace))["runs"]
+    gaps = {key: instants(run, column) for key, column in run["devices"][0]["gaps"].items()}
+    names, launch = unpack(run["spans"]["name"]), unpack(run["spans"]["launch"])
+
+    def named(span: int) -> str:
+        return run["names"][names[span]] if span >= 0 else ""
+
+    found = find_gaps(trace, scene(trace).devices[0], scene(trace).host)
+    assert (gaps["start"], gaps["end"]) == (found.start.tolist(), found.end.tolist())
+    assert [named(span) for span in gaps["span"]] == ["compute", "compute", "compute", ""]
+    assert [named(span) for span in gaps["launch"]] == ["launch", "launch", "launch", ""]
+    assert [named(launch[span]) for span in gaps["span"][:3]] == ["launch"] * 3
+    assert np.subtract(gaps["launched"], gaps["start"]).tolist() == found.host_late_ns.tolist()
+    assert np.subtract(gaps["end"], gaps["queued"]).tolist() == found.queue_ns.tolist()
 
 
 def test_a_value_that_a_browser_would_round_is_refused() -> None:
@@ -68,7 +101,7 @@ def test_the_page_holds_every_span_and_state_to_the_nanosecond() -> None:
     assert found == sorted(zip(trace.start_ns.tolist(), trace.dur_ns.tolist(), names, strict=True))
 
     [device] = run["devices"]
-    edges = [*unpack(device["states"]["start"]).tolist(), run["length"]]
+    edges = [*instants(run, device["states"]["start"]), run["length"]]
     length = np.bincount(unpack(device["states"]["state"]), weights=np.diff(edges), minlength=len(STATES))
     assert dict(zip(STATES, length, strict=True)) == {
         "overlap": 5 * 200_000,
@@ -78,7 +111,7 @@ def test_the_page_holds_every_span_and_state_to_the_nanosecond() -> None:
         "cpu_only": 5 * 2_400_000,
         "neither": 5 * 200_000 + 4 * 500_000,
     }
-    steps = {key: unpack(column).tolist() for key, column in run["steps"].items()}
+    steps = {key: instants(run, column) for key, column in run["steps"].items()}
     assert steps["context"] == [128, 160, 192, 224, 256]
     assert (steps["start"][2], steps["end"][2]) == (20_000_000, 29_500_000)
 

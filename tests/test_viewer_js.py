@@ -21,7 +21,7 @@ from cbprof.render.picture.scene import scene
 from cbprof.render.theme import STATES
 from cbprof.render.web import bundle as bundle_module
 from cbprof.render.web.bundle import bundle
-from cbprof.render.web.viewer_coarse import LARGEST, pack
+from cbprof.render.web.viewer_columns import LARGEST, pack
 from cbprof.render.web.viewer_data import enums, run_document
 
 ROOT = Path(__file__).parents[1]

@@ -34,7 +34,7 @@ function pack(values) {
 
 test("states may be numbered in any order", async () => {
   const [device] = json.devices;
-  const { state } = await unpackAll(device.states);
+  const { state } = await unpackAll({ state: device.states.state });
   const last = enums.states.length - 1;
   const turned = { ...device, states: { ...device.states, state: pack(state.map((code) => last - code)) } };
   const run = await Run.from({ ...json, devices: [turned] }, { ...enums, states: enums.states.toReversed() });

@@ -9,6 +9,7 @@ const LANE = { axis: 22, gap: 9, streamGap: 3, caption: 15, end: 4 };
 const ALONE = { states: 56, row: 24 }; // heights in CSS pixels, where the page shows one run
 const PAIRED = { states: 44, row: 20 };
 const MOST_ROWS = 8; // of a host lane, unless all of a deep stack is asked for
+const MOST_ARROWS = 200; // from one launch
 const ARROW_ROOM = 40; // CSS pixels that a step needs for its arrows to be told apart
 
 export class Detail {
@@ -97,8 +98,8 @@ export class Detail {
     const known = this.run.knows(this.scale.start, this.scale.end);
     for (const item of this.items) if (item.device && known) this.#labelPieces(surface, inks, item);
     if (this.viewer.arrows && known) this.#drawArrows(surface, inks);
-    const step = this.viewer.markedStep;
-    if (step >= 0) for (const item of this.items) if (item.row) this.#outline(surface, inks, item, step);
+    if (known) this.#drawLaunches(surface, inks);
+    this.#mark(surface, inks);
     const pointer = this.viewer.pointerOf(this.run);
     if (pointer !== null && pointer >= this.scale.start && pointer <= this.scale.end) {
       ctx.fillStyle = inks.css("cross");
@@ -123,16 +124,74 @@ export class Detail {
     }
   }
 
-  #outline(surface, inks, { row, top, height }, step) {
+  /** The range, the gap, the step and the spans that were asked for. */
+  #mark(surface, inks) {
+    const { range, gap, markedStep, found } = this.viewer;
+    if (range?.run === this.run) {
+      const [left, right] = this.#across(range.start, range.end);
+      surface.ctx.fillStyle = inks.css("range");
+      surface.ctx.fillRect(left, surface.px(LANE.axis - 4), right - left, surface.height);
+    }
+    const wanted = found.get(this.run);
+    const { name, step } = this.run.spans;
+    for (const item of this.items) {
+      if (item.device && gap?.device === item.device) {
+        const { start, end } = item.device.gaps;
+        this.#box(surface, inks.css("accent"), item, start[gap.i], end[gap.i], 2.5);
+      }
+      if (!item.row) continue;
+      if (markedStep >= 0) this.#outline(surface, inks.css("text"), item, 1.5, (i) => step[i] === markedStep);
+      if (!wanted) continue;
+      this.#outline(surface, inks.css("accent"), item, 1.5, (i) => wanted.ids.has(name[i]));
+      if (item.row.holds?.(wanted.span)) this.#box(surface, inks.css("accent"), item, this.run.spans.start[wanted.span], this.run.endOf(wanted.span), 3.5);
+    }
+  }
+
+  #across(start, end) {
+    return [start, end].map((t) => this.scale.clamp(this.scale.x(t)));
+  }
+
+  #box(surface, color, { top, height }, start, end, width) {
+    if (end < this.scale.start || start > this.scale.end) return;
+    const [left, right] = this.#across(start, end);
+    surface.ctx.strokeStyle = color;
+    surface.ctx.lineWidth = width * surface.scale;
+    surface.ctx.strokeRect(left, surface.px(top), Math.max(1, right - left), surface.px(height));
+  }
+
+  /** Outline the spans of a row that `wanted` picks, where they are few enough to be drawn one by one. */
+  #outline(surface, color, item, width, wanted) {
+    const { row } = item;
     const [first, last] = row.between(this.scale.start, this.scale.end);
     if (!isSparse(surface, this.scale, [first, last])) return;
-    surface.ctx.strokeStyle = inks.css("text");
-    surface.ctx.lineWidth = 1.5 * surface.scale;
-    for (let position = first; position < last; position++) {
-      if (this.run.spans.step[row.indices[position]] !== step) continue;
-      const left = this.scale.clamp(this.scale.x(row.starts[position]));
-      const right = this.scale.clamp(this.scale.x(row.ends[position]));
-      surface.ctx.strokeRect(left, surface.px(top), Math.max(1, right - left), surface.px(height));
+    for (let at = first; at < last; at++) {
+      if (wanted(row.indices[at])) this.#box(surface, color, item, row.starts[at], row.ends[at], width);
+    }
+  }
+
+  /** From the launch under the pointer to what it launched, or back; with `launches`, from all where there is room. */
+  #drawLaunches(surface, inks) {
+    const { pointed, launches } = this.viewer;
+    const { spans, launched } = this.run;
+    const places = new Map();
+    for (const { row, top, height } of this.items) if (row) places.set(row, { top: surface.px(top), bottom: surface.px(top + height) });
+    const draw = (by, i) => {
+      const [from, to] = [by, i].map((span) => places.get(this.run.placeOf(span).row));
+      const x = this.scale.x(Math.min(this.run.endOf(by), spans.start[i]));
+      const end = this.scale.x(spans.start[i]);
+      if (!from || !to || x < this.scale.left || end > this.scale.left + this.scale.width) return;
+      paintArrow(surface, inks, { x, y: from.bottom }, { x: end, y: to.top }, "accent");
+    };
+    if (pointed?.run === this.run) {
+      if (spans.launch[pointed.span] >= 0) draw(spans.launch[pointed.span], pointed.span);
+      for (const i of (launched.get(pointed.span) ?? []).slice(0, MOST_ARROWS)) draw(pointed.span, i);
+    }
+    if (!launches) return;
+    for (const { row } of this.items) {
+      if (!row?.indices) continue;
+      const [first, last] = row.between(this.scale.start, this.scale.end);
+      if ((last - first) * ARROW_ROOM * surface.scale > 2 * this.scale.width) continue;
+      for (let at = first; at < last; at++) if (spans.launch[row.indices[at]] >= 0) draw(spans.launch[row.indices[at]], row.indices[at]);
     }
   }
 
@@ -170,6 +229,7 @@ export class Detail {
     const canvas = this.plot.overlay.canvas;
     const pointers = new Map();
     let moved = false;
+    let chosen = null; // where a range began
     const place = (event) => {
       const box = canvas.getBoundingClientRect();
       return { x: event.clientX - box.left, y: event.clientY - box.top };
@@ -179,7 +239,8 @@ export class Detail {
       canvas.setPointerCapture(event.pointerId);
       pointers.set(event.pointerId, place(event));
       moved = false;
-      this.viewer.hideTip();
+      chosen = event.shiftKey ? timeAt(place(event).x) : null;
+      this.viewer.tip.hide();
     });
     canvas.addEventListener("pointermove", (event) => {
       const now = place(event);
@@ -188,13 +249,16 @@ export class Detail {
       moved ||= Math.abs(now.x - before.x) > 1;
       const others = [...pointers].filter(([id]) => id !== event.pointerId).map(([, point]) => point);
       pointers.set(event.pointerId, now);
-      if (others.length) this.#pinch(before, now, others[0]);
+      if (chosen !== null) this.viewer.choose(this.run, chosen, timeAt(now.x));
+      else if (others.length) this.#pinch(before, now, others[0]);
       else this.viewer.moveBy(timeAt(before.x) - timeAt(now.x));
     });
     for (const kind of ["pointerup", "pointercancel"]) {
       canvas.addEventListener(kind, (event) => {
         pointers.delete(event.pointerId);
-        if (!moved) this.viewer.point(this, place(event), event); // a tap shows what is there
+        if (chosen !== null && moved) this.viewer.onRange(this.run, this.viewer.range);
+        else if (!moved) this.#click(place(event), event);
+        chosen = null;
       });
     }
     canvas.addEventListener("pointerleave", (event) => event.pointerType === "touch" || this.viewer.leave());
@@ -205,6 +269,16 @@ export class Detail {
       else this.viewer.zoom(0.5, timeAt(place(event).x), this.run);
     });
     canvas.addEventListener("wheel", (event) => this.viewer.wheel(event, timeAt(place(event).x), this.run), { passive: false });
+  }
+
+  /** A click or a tap shows what is there, and a gap on the card. */
+  #click(at, event) {
+    this.viewer.take(this.run);
+    this.viewer.point(this, at, event);
+    const found = this.hit(at.x, at.y);
+    const device = found?.item.device;
+    const gap = device && this.run.knows(found.t, found.t) ? device.gaps.at(found.t) : -1;
+    if (gap >= 0) this.viewer.onGap(this.run, device, gap);
   }
 
   /** Two fingers: what is under each finger stays under it. */

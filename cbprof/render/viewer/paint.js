@@ -221,13 +221,13 @@ export function paintAxis(surface, inks, scale, top, height, lines = 0) {
 }
 
 /** An arrow from the end of one span down to the start of the next; straight where they are close. */
-export function paintArrow(surface, inks, from, to) {
+export function paintArrow(surface, inks, from, to, ink = "arrow") {
   const { ctx } = surface;
   const head = 4.5 * surface.scale;
   const bend = (to.x - from.x) / 2;
   const curved = bend > 2 * head;
   const angle = curved ? 0 : Math.atan2(to.y - from.y, to.x - from.x);
-  ctx.strokeStyle = ctx.fillStyle = inks.css("arrow");
+  ctx.strokeStyle = ctx.fillStyle = inks.css(ink);
   ctx.lineWidth = 1.2 * surface.scale;
   ctx.beginPath();
   ctx.moveTo(from.x, from.y);

@@ -2,6 +2,7 @@
 
 import { CoarseRow } from "./coarse.js";
 import { Detail } from "./detail.js";
+import { gapLines } from "./gap_finder.js";
 import { lastAtOrBefore } from "./geometry.js";
 import { Overview } from "./overview.js";
 import { sharesOf } from "./partition.js";
@@ -14,7 +15,7 @@ export class Panel {
     const words = element("div", {}, element("h2", { textContent: run.title }));
     for (const text of [run.subtitle, run.evidence]) if (text) words.append(element("p", { textContent: text }));
     this.header = element("header", {}, words, this.#table());
-    const section = element("section", { className: "run" }, this.header);
+    const section = (this.section = element("section", { className: "run" }, this.header));
     parent.append(section);
     this.parts = [];
     if (!run.spans.start.length) return;
@@ -57,6 +58,16 @@ export class Panel {
   renewTable() {
     const table = this.#table();
     if (table) this.header.querySelector(".shares").replaceWith(table);
+  }
+
+  /** Whether keys and the card are about this run, where there are several. */
+  markTaken(taken) {
+    this.section.classList.toggle("taken", taken);
+  }
+
+  /** CSS pixels that the view is wide. */
+  get width() {
+    return this.detail ? this.detail.plot.width : 1;
   }
 
   drawData(inks) {
@@ -134,13 +145,15 @@ export class Panel {
     const known = this.run.knows(t, t) && i >= 0 && t < ends[i];
     if (!known && !device.coarse) return null;
     const length = known ? ends[i] - starts[i] : 0;
-    if (length >= pixel && layers[codes[i]]) {
-      return [["", layers[codes[i]].name], ["start", momentText(starts[i])], ["duration", durationText(length)]];
-    }
+    const piece = length >= pixel && layers[codes[i]];
+    const lines = piece ? [["", piece.name], ["start", momentText(starts[i])], ["duration", durationText(length)]] : [];
+    const gap = this.run.knows(t, t) ? device.gaps.at(t) : -1;
+    if (gap >= 0 && device.gaps.lengthOf(gap) >= pixel) lines.push(...gapLines(this.run, device, gap));
+    if (lines.length) return lines;
     const drawn = device.layers(t - pixel / 2, t + pixel / 2, byBlame);
     const shares = sharesOf(drawn, t - pixel / 2, t + pixel / 2);
-    const lines = drawn.filter(({ untraced }) => !untraced || device.untraced).map(({ key, name }) => [name, shareText(shares[key])]);
-    return [["", "states in this pixel"], ["time", momentText(t)], ...lines];
+    const said = drawn.filter(({ untraced }) => !untraced || device.untraced).map(({ key, name }) => [name, shareText(shares[key])]);
+    return [["", "states in this pixel"], ["time", momentText(t)], ...said];
   }
 }
 

@@ -1,6 +1,7 @@
 // When one device was in which state, or waited for what: divisions of its time, a layer per class.
 
 import { unpackAll } from "./columns.js";
+import { Gaps } from "./gaps.js";
 import { Track } from "./geometry.js";
 
 /** What a class of the partition by state is called, and how it is drawn. */
@@ -32,18 +33,24 @@ export function sharesOf(layers, start, end) {
 }
 
 export class Device {
-  static async from(run, index, { device, known, untraced, states, blame }, classes) {
+  static async from(run, index, { device, known, untraced, states, blame, gaps }, classes) {
     const made = new Device();
     Object.assign(made, { run, device, known, untraced });
-    const { start, state } = await unpackAll(states);
+    const { start, state } = await unpackAll(states, run.edges);
     made.byState = new Partition(start, state, classes.map(classOf), run.length);
-    made.byBlame = blame && made.#blamed(blame.causes, await unpackAll({ start: blame.start, cause: blame.cause }));
+    made.blame = blame && { causes: blame.causes, ...(await unpackAll({ start: blame.start, cause: blame.cause }, run.edges)) };
+    made.gaps = new Gaps(await unpackAll(gaps, run.edges));
     made.coarse = run.coarse?.devices[index];
     return made;
   }
 
-  /** The states in which the GPU is active, and the causes of its gaps in place of the others. */
-  #blamed(causes, pieces) {
+  /** The states in which the GPU is active, and the causes of its gaps in place of the others; made when first asked for. */
+  get byBlame() {
+    if (this.blame) this.blamed ??= this.#divideByBlame(this.blame);
+    return this.blamed;
+  }
+
+  #divideByBlame({ causes, ...pieces }) {
     const { starts, codes, layers } = this.byState;
     const active = layers.filter(({ gpu }) => gpu);
     const classes = causes.map(({ label, color }, i) => ({ key: `cause ${i}`, name: label, style: { color, pattern: "gap" } }));

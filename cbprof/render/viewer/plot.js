@@ -28,6 +28,11 @@ export class Plot {
     return this.narrow ? 0 : GUTTER;
   }
 
+  /** CSS pixels that time takes. */
+  get width() {
+    return this.box.clientWidth - this.gutter;
+  }
+
   reset(height) {
     const width = this.box.clientWidth;
     this.box.style.height = `${height}px`;

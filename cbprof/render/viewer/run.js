@@ -2,7 +2,7 @@
 // All times are ns from the start of the run's window.
 
 import { Coarse } from "./coarse.js";
-import { unpackAll } from "./columns.js";
+import { edgesOf, unpackAll } from "./columns.js";
 import { Track, lastAtOrBefore } from "./geometry.js";
 import { Device } from "./partition.js";
 
@@ -24,6 +24,12 @@ class Row {
       style,
       track: new Track(spans.map((i) => run.spans.start[i]), spans.map((i) => run.endOf(i))),
     }));
+  }
+
+  /** Whether span `i` of the run is in this row. */
+  holds(i) {
+    const position = lastAtOrBefore(this.indices, i);
+    return position >= 0 && this.indices[position] === i;
   }
 
   /** Positions [first, last) within the row of the spans that touch [start, end]. */
@@ -51,7 +57,9 @@ export class Run {
   static async from(json, { states, kinds }) {
     const run = new Run();
     Object.assign(run, json, { kinds });
-    [run.spans, run.steps] = await Promise.all([unpackAll(json.spans), unpackAll(json.steps)]);
+    run.spans = await unpackAll(json.spans);
+    run.edges = edgesOf(run.spans, run.length);
+    run.steps = await unpackAll(json.steps, run.edges);
     run.coarse = json.coarse && (await Coarse.from(json.coarse, states));
     run.lanes = run.#lanes(json.lanes);
     run.devices = await Promise.all(json.devices.map((device, index) => Device.from(run, index, device, states)));
@@ -97,7 +105,7 @@ export class Run {
         (depths[depth] ??= []).push(next);
         open.push(this.endOf(next));
       }
-      return { name, device, rows: depths.map((indices) => new Row(this, indices)), coarse: this.coarse?.lanes[index] };
+      return { name, device, count, rows: depths.map((indices) => new Row(this, indices)), coarse: this.coarse?.lanes[index] };
     });
   }
 
@@ -137,6 +145,33 @@ export class Run {
       }
     }
     return flows;
+  }
+
+  /** Of each host span that launched some, the device spans that it launched, in the order of the page. */
+  get launched() {
+    this.launchedBy ??= this.#launchedBy();
+    return this.launchedBy;
+  }
+
+  #launchedBy() {
+    const launched = new Map();
+    this.spans.launch.forEach((by, i) => {
+      if (by >= 0) launched.has(by) ? launched.get(by).push(i) : launched.set(by, [i]);
+    });
+    return launched;
+  }
+
+  /** The place in `lanes` of the lane of span `i`: spans come lane by lane. */
+  laneOf(i) {
+    let lane = 0;
+    for (let last = this.lanes[0].count; i >= last; last += this.lanes[lane].count) lane++;
+    return lane;
+  }
+
+  /** The row in which span `i` is drawn, and its lane, as `{lane, row}`. */
+  placeOf(i) {
+    const lane = this.lanes[this.laneOf(i)];
+    return { lane, row: lane.rows.find((row) => row.holds(i)) };
   }
 
   /** The device span of the same step that waits for device span `i`, as `{span, row}`; undefined where there is none. */

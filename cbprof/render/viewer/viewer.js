@@ -3,8 +3,8 @@
 import { lastAtOrBefore } from "./geometry.js";
 import { Inks } from "./paint.js";
 import { Panel } from "./panel.js";
-import { element } from "./plot.js";
 import { Run } from "./run.js";
+import { Tip } from "./tip.js";
 
 const SHORTEST = 200; // ns that a view holds at least
 
@@ -21,7 +21,15 @@ export class Viewer {
     this.deep = false; // all rows of a deep stack
     this.aligned = false; // runs moved so that one step starts at one place in all of them
     this.offsets = new Map(); // by run, ns that it is moved by; those that are not there, by nothing
-    this.tip = document.getElementById("tip");
+    this.launches = false; // arrows from each launch to what it launched, rather than those of the span under the pointer
+    this.run = null; // the one in hand
+    this.gap = null; // the one that is shown, as `{run, device, i}`
+    this.range = null; // whose statistics are shown, as `{run, start, end}` in the time of that run
+    this.found = new Map(); // by run, the ids of the names that were looked for and the span that is shown
+    this.pointed = null; // the span under the pointer, as `{run, span}`
+    this.tip = new Tip(document.getElementById("tip"));
+    this.onGap = () => {}; // a gap was clicked: run, device, its place among the gaps
+    this.onRange = () => {}; // a range was chosen: run, {start, end}
     this.onView = () => {};
   }
 
@@ -31,6 +39,7 @@ export class Viewer {
     this.panels = this.runs.map((run) => new Panel(this, run, parent));
     const [start, end] = this.runs[0].firstView;
     this.view = this.#within(start, end);
+    this.take(this.runs[0]);
     this.redraw();
   }
 
@@ -177,32 +186,38 @@ export class Viewer {
     const panel = this.panels.find((each) => each.detail === detail);
     const lines = found && panel.describe(found);
     this.markedStep = found && found.span >= 0 ? detail.run.spans.step[found.span] : -1;
-    if (lines) this.#showTip(lines, event);
-    else this.hideTip();
+    this.pointed = found && found.span >= 0 ? { run: detail.run, span: found.span } : null;
+    if (lines) this.tip.show(lines, event);
+    else this.tip.hide();
     this.drawOverlays();
   }
 
   leave() {
     this.pointer = null;
-    this.hideTip();
+    this.pointed = null;
+    this.tip.hide();
     this.drawOverlays();
   }
 
-  hideTip() {
-    this.tip.hidden = true;
+  /** Mark a range of a run while it is drawn. */
+  choose(run, a, b) {
+    this.range = { run, start: Math.max(0, Math.min(a, b)), end: Math.min(run.length, Math.max(a, b)) };
+    this.drawOverlays();
   }
 
-  #showTip(lines, event) {
-    const rows = lines.map(([label, value]) =>
-      label
-        ? element("tr", {}, element("th", { textContent: label, dir: "auto" }), element("td", { textContent: value }))
-        : element("tr", {}, element("td", { className: "name", colSpan: 2, dir: "auto", textContent: value })));
-    this.tip.replaceChildren(element("table", {}, element("tbody", {}, ...rows)));
-    this.tip.hidden = false;
-    const { width, height } = this.tip.getBoundingClientRect();
-    const left = event.clientX + 14 + width < window.innerWidth ? event.clientX + 14 : event.clientX - 14 - width;
-    const top = event.clientY + 16 + height < window.innerHeight ? event.clientY + 16 : event.clientY - 12 - height;
-    this.tip.style.left = `${Math.max(4, left)}px`;
-    this.tip.style.top = `${Math.max(4, top)}px`;
+  /** Work with this run: keys and the card are about it. */
+  take(run) {
+    this.run = run;
+    for (const panel of this.panels) panel.markTaken(this.runs.length > 1 && panel.run === run);
+  }
+
+  /** Bring [start, end) of a run into the middle of the view; zoom where it would be under `leastPx` wide, or too wide. */
+  bring(run, start, end, leastPx) {
+    const view = this.view.end - this.view.start;
+    const least = (leastPx * view) / Math.max(...this.panels.map(({ width }) => width));
+    const fits = end - start >= least && end - start <= 0.8 * view;
+    const length = fits ? view : 3 * (end - start);
+    const middle = (start + end) / 2;
+    this.setViewOf(run, middle - length / 2, middle + length / 2);
   }
 }

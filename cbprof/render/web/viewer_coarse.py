@@ -6,51 +6,20 @@ with its name; between them the viewer shows the bins, and says so.
 
 from __future__ import annotations
 
-import base64
-import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypedDict
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from cbprof.analysis.accounting.gaps import Gaps
 from cbprof.analysis.accounting.intervals import Intervals, union
-from cbprof.errors import DataError
 from cbprof.render.picture.coverage import bin_edges
 from cbprof.render.picture.scene import Scene
 from cbprof.render.theme import STATES, phase_colors
+from cbprof.render.web.viewer_columns import pack
 from cbprof.trace import Int64, Kind, Trace
-
-# The zigzag of a difference of two such values is still an exact integer in JavaScript (below 2^53). In ns: 26 days.
-LARGEST = 2**51 - 1
-
-
-class PackedColumn(TypedDict):
-    """What the page holds for one column: ``width`` byte planes of ``length`` bytes, as text."""
-
-    length: int
-    width: int
-    delta: bool
-    data: str
-
-
-def pack(values: npt.NDArray[np.integer[Any]], *, delta: bool = False) -> PackedColumn:
-    """The column as text; with ``delta``, of the differences between neighbours.
-
-    Raises :class:`DataError` where a value is too large to be exact in a browser.
-    """
-    column = values.astype(np.int64)
-    if len(column) and not -LARGEST <= column.min() <= column.max() <= LARGEST:
-        raise DataError(f"the trace holds values beyond {LARGEST} (26 days in ns), which a browser cannot show exactly")
-    if delta:
-        column = np.diff(column, prepend=np.int64(0))
-    zigzag = (column << 1) ^ (column >> 63)
-    width = max(1, (int(zigzag.max(initial=0)).bit_length() + 7) // 8)
-    planes = zigzag.astype("<i8").view(np.uint8).reshape(-1, 8)[:, :width].T
-    packed = zlib.compress(planes.tobytes(), level=9)
-    return PackedColumn(length=len(column), width=width, delta=delta, data=base64.b64encode(packed).decode("ascii"))
-
 
 MOST_SPANS = 500_000  # of a run whose spans are all shipped
 BINS = 8192
@@ -72,6 +41,11 @@ class Stretches:
         for start, end in zip(self.start.tolist(), self.end.tolist(), strict=True):
             touched |= (trace.start_ns <= end) & (trace.end_ns >= start)
         return np.flatnonzero(touched)
+
+    def enclosed(self, gaps: Gaps) -> Int64:
+        """The gaps that lie in a stretch from begin to end."""
+        stretch = np.searchsorted(self.start, gaps.start, side="right") - 1
+        return np.flatnonzero((stretch >= 0) & (gaps.end <= self.end[np.maximum(stretch, 0)]))
 
 
 def stretches(scene: Scene, most_spans: int, opening_ns: int) -> Stretches:

@@ -7,18 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from cbprof.analysis.accounting.blame import blame_gaps, blame_pieces
-from cbprof.analysis.accounting.cause_tree import causes
 from cbprof.analysis.accounting.gaps import find_gaps
 from cbprof.analysis.accounting.intervals import Intervals
 from cbprof.analysis.accounting.states import GPU_ACTIVE, States
 from cbprof.analysis.accounting.window import Window
 from cbprof.render.picture.scene import Scene, StepBounds, lane_order
 from cbprof.render.theme import STATES, UNTRACED, phase_colors
-from cbprof.render.web.viewer_coarse import MOST_SPANS, PackedColumn, Stretches, coarse_document, pack, stretches
-from cbprof.trace import BATCH_PHASES, NONE, Int64, Kind, Trace
+from cbprof.render.web.viewer_coarse import MOST_SPANS, Stretches, coarse_document, stretches
+from cbprof.render.web.viewer_columns import PackedColumn, edges_of, pack, pack_instants
+from cbprof.render.web.viewer_gaps import packed_blame, packed_gaps
+from cbprof.trace import BATCH_PHASES, NONE, Int64, Kind, Trace, take_or
 
-MOST_CAUSES = 7  # that have a colour of their own
 # For eyes without colour, of the states in which the GPU waits, and of those in which the host is not known.
 PATTERNS = {**dict.fromkeys(UNTRACED, "crossed"), "cpu_only": "hatch", "neither": "dots"}
 
@@ -51,6 +50,8 @@ def run_document(scene: Scene, *, most_spans: int = MOST_SPANS, opening_ns: int 
     opening = sum(scene.first_view) // 2 if opening_ns is None else opening_ns
     where = stretches(scene, most_spans, opening) if len(trace) > most_spans else None
     rows = _by_lane(trace, lanes, _rows_in_view(trace, window) if where is None else where.rows(trace))
+    start, dur = trace.start_ns[rows] - window.start_ns, trace.dur_ns[rows]
+    edges = edges_of(start, dur, window.length_ns)
     count = np.bincount(trace.lane_id[rows], minlength=len(trace.lanes))
     shown = [lane for lane in lanes if count[lane]]
     return {
@@ -66,24 +67,16 @@ def run_document(scene: Scene, *, most_spans: int = MOST_SPANS, opening_ns: int 
             for lane in shown
         ],
         "spans": {
-            "start": pack(trace.start_ns[rows] - window.start_ns, delta=True),
-            "dur": pack(trace.dur_ns[rows]),
+            "start": pack(start, delta=True),
+            "dur": pack(dur),
             "name": pack(trace.name_id[rows]),
             "kind": pack(trace.kind[rows]),
             "step": pack(trace.step[rows], delta=True),
             "slot": pack(trace.slot[rows]),
+            "launch": pack(_launches(scene, rows), delta=True),
         },
-        "devices": [
-            {
-                "device": each.device,
-                "known": scene.totals_of(each) is not None,
-                "untraced": len(each.untraced) > 0,
-                "states": _packed_states(each, where),
-                "blame": _packed_blame(scene, each) if where is None else None,
-            }
-            for each in scene.devices
-        ],
-        "steps": _packed_steps(trace, scene.steps if where is None else _steps_within(scene, where)),
+        "devices": [_packed_device(scene, each, where, rows, edges) for each in scene.devices],
+        "steps": _packed_steps(trace, scene.steps if where is None else _steps_within(scene, where), edges),
         "coarse": None if where is None else coarse_document(scene, where, shown),
     }
 
@@ -100,7 +93,26 @@ def _by_lane(trace: Trace, lanes: Sequence[int], rows: Int64) -> Int64:
     return rows[np.argsort(place[trace.lane_id[rows]], kind="stable")]
 
 
-def _packed_states(found: States, where: Stretches | None) -> dict[str, PackedColumn]:
+def _launches(scene: Scene, rows: Int64) -> Int64:
+    """For each span of the page the place of the one that launched it, or -1."""
+    place = np.full(len(scene.trace), NONE, dtype=np.int64)
+    place[rows] = np.arange(len(rows))
+    return take_or(place, scene.host.launch_of[rows], NONE)
+
+
+def _packed_device(scene: Scene, found: States, where: Stretches | None, rows: Int64, edges: Int64) -> dict[str, Any]:
+    gaps = find_gaps(scene.trace, found, scene.host, scene.activity)
+    return {
+        "device": found.device,
+        "known": scene.totals_of(found) is not None,
+        "untraced": len(found.untraced) > 0,
+        "states": _packed_states(found, where, edges),
+        "blame": packed_blame(scene, found, gaps, edges) if where is None else None,
+        "gaps": packed_gaps(scene, found, gaps, where, rows, edges),
+    }
+
+
+def _packed_states(found: States, where: Stretches | None, edges: Int64) -> dict[str, PackedColumn]:
     """The window cut where the state changes: piece ``i`` begins at ``start[i]`` and is in state ``state[i]``.
 
     Of a long run only the stretches ``where``: what follows each is in a state of its own, about which nothing is said.
@@ -113,25 +125,7 @@ def _packed_states(found: States, where: Stretches | None) -> dict[str, PackedCo
     start = np.concatenate([piece.start for piece in pieces])
     state = np.repeat(np.arange(len(pieces)), [len(piece) for piece in pieces])
     order = np.argsort(start, kind="stable")
-    return {"start": pack(start[order] - found.window.start_ns, delta=True), "state": pack(state[order])}
-
-
-def _packed_blame(scene: Scene, found: States) -> dict[str, Any]:
-    """The gaps cut where their cause changes: piece ``i`` begins at ``start[i]``, because of ``causes[cause[i]]``.
-
-    A piece ends where the next one, or the activity that ends the gap, begins. Causes go by their names in the report.
-    """
-    trace, host = scene.trace, scene.host
-    gaps = find_gaps(trace, found, host, scene.activity)
-    pieces = blame_pieces(trace, found.device, gaps, host)
-    by_name = causes(trace, blame_gaps(trace, found.device, gaps, host), host)
-    labels = [total.in_words for total in by_name.totals]
-    shown = labels if len(labels) <= MOST_CAUSES + 1 else [*labels[:MOST_CAUSES], f"{len(labels) - MOST_CAUSES} others"]
-    return {
-        "causes": [{"label": label, "color": color} for label, color in zip(shown, phase_colors(shown), strict=True)],
-        "start": pack(pieces.start - found.window.start_ns, delta=True),
-        "cause": pack(np.minimum(by_name.places(pieces.cause, pieces.span), len(shown) - 1)),
-    }
+    return {"start": pack_instants(start[order] - found.window.start_ns, edges), "state": pack(state[order])}
 
 
 def _steps_within(scene: Scene, where: Stretches) -> StepBounds:
@@ -142,7 +136,7 @@ def _steps_within(scene: Scene, where: Stretches) -> StepBounds:
     return StepBounds(steps.step[kept], steps.start[kept], steps.end[kept], steps.middle[kept])
 
 
-def _packed_steps(trace: Trace, steps: StepBounds) -> dict[str, PackedColumn]:
+def _packed_steps(trace: Trace, steps: StepBounds, edges: Int64) -> dict[str, PackedColumn]:
     """Bounds and batch facts of each step; a fact that the trace does not hold is -1."""
     row = np.searchsorted(trace.steps.step, steps.step)
     known = row < len(trace.steps)
@@ -155,8 +149,8 @@ def _packed_steps(trace: Trace, steps: StepBounds) -> dict[str, PackedColumn]:
 
     return {
         "step": pack(steps.step, delta=True),
-        "start": pack(steps.start, delta=True),
-        "end": pack(steps.end, delta=True),
+        "start": pack_instants(steps.start, edges),
+        "end": pack_instants(steps.end, edges),
         "middle": pack(steps.middle, delta=True),
         "tokens": fact(trace.steps.tokens),
         "requests": fact(trace.steps.requests),
