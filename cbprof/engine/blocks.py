@@ -7,9 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from cbprof.engine.request import Request
-
-WATERMARK_PCT = 1
-"""As in vLLM."""
+from cbprof.policy import WATERMARK_PCT
 
 
 class BlockManager:
@@ -42,8 +40,8 @@ class BlockManager:
         """Is there a seat, and room for all tokens that the request has so far?
 
         What the ``running`` ones still need for the tokens that they have is theirs: a prompt that is computed in
-        chunks gets its blocks chunk by chunk. Beside others, :data:`WATERMARK_PCT` of the cache stays free for what
-        they generate; else the request would soon be preempted, and computed again from its first token.
+        chunks gets its blocks chunk by chunk. Beside others, :data:`~cbprof.policy.WATERMARK_PCT` of the cache stays
+        free for what they generate; else the request would soon be preempted, and computed again from its first token.
         """
         promised = sum(max(0, self.blocks_for(each.length) - len(each.blocks)) for each in running)
         if running:

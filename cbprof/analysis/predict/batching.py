@@ -2,7 +2,8 @@
 
 The counts-only twin of ``engine/scheduler.py``, which this room may not import: a request is so many tokens of prompt
 and output. That a recorded run forms the same batches at the same times is checked before a replay relies on it
-(:func:`cbprof.analysis.predict.serving.forms_as_measured`), and so is this policy.
+(:func:`cbprof.analysis.predict.serving.forms_as_measured`); ``tests/test_batching_policy.py`` holds the twins against
+each other.
 """
 
 from __future__ import annotations
@@ -12,8 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-WATERMARK_PCT = 1
-"""The part of the KV cache that stays free beside running requests, as in the engine."""
+from cbprof.policy import WATERMARK_PCT
 
 NEVER = 1 << 62
 
