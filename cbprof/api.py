@@ -145,19 +145,22 @@ class Recording:
         self,
         *,
         slots: int | None = None,
+        steps_per_sync: int | None = None,
         gpu_speed: float = 1.0,
         scale: Mapping[str, float] | None = None,
         drop: Collection[str] = (),
     ) -> PredictionView:
         """The async run that nobody has written yet, with changes. ``Recording(view.full.trace)`` is one to look at.
 
-        ``slots``: batches in flight, 2 if not given; 1 is the sync order. ``gpu_speed``: how many times as fast the
-        device computes. ``scale``: factors on the time of host phases. ``drop``: host phases that are gone.
+        ``slots``: batches in flight, 2 if not given; 1 is the sync order. ``steps_per_sync``: the multi-step order
+        instead, with a look at the tokens every so many steps. ``gpu_speed``: how many times as fast the device
+        computes. ``scale``: factors on the time of host phases. ``drop``: host phases that are gone.
         """
         from cbprof.analysis.predict.predict import predict
         from cbprof.render.views.run import PredictionView
 
-        found = predict(self.trace, slots=slots, gpu_speed=gpu_speed, scale=scale, drop=drop)
+        changes = {"slots": slots, "steps_per_sync": steps_per_sync}
+        found = predict(self.trace, **changes, gpu_speed=gpu_speed, scale=scale, drop=drop)
         unchanged = None if found.what_if.changes_nothing else predict(self.trace)
         return PredictionView(self.name, found, self.trace, unchanged)
 

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 from simulated_device import SimulatedDevice, next_token
 
-from cbprof.engine.async_loop import run_async
 from cbprof.engine.config import EngineConfig, Mode
 from cbprof.engine.hooks import Hooks
+from cbprof.engine.loops import LOOPS
 from cbprof.engine.noise import noise_keys
 from cbprof.engine.request import Request
 from cbprof.engine.run import Run, prepare_run
-from cbprof.engine.sync_loop import run_sync
 
 
 @dataclass
@@ -60,7 +59,7 @@ def serve(
     run = prepare_run(config, device, requests, mode, hooks=hooks, clock=clock or StepClock())
     if shared_slot:
         run.slots = [run.slots[0]] * len(run.slots)
-    (run_sync if mode == "sync" else run_async)(run)
+    LOOPS[mode](run)
     return run
 
 

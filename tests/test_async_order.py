@@ -1,4 +1,4 @@
-"""The two loops on the simulated device: every allowed order gives the right tokens, every planted fault shows."""
+"""The loops on the simulated device: every allowed order gives the right tokens, every planted fault shows."""
 
 from __future__ import annotations
 
@@ -109,6 +109,24 @@ def test_more_slots_run_further_ahead(slots: int) -> None:
         run, tokens = serve_these("async", seed, slots=slots, stop_tokens=STOP)
         assert tokens == EXPECTED_WITH_STOP
         assert everything_is_given_back(run)
+
+
+@pytest.mark.parametrize("slots", [1, 2, 3, 4, 7])
+def test_bursts_are_right_in_every_order(slots: int) -> None:
+    for seed in range(300):
+        run, tokens = serve_these("multi", seed, slots=slots)
+        assert tokens == EXPECTED
+        assert everything_is_given_back(run)
+        run, tokens = serve_these("multi", seed, slots=slots, stop_tokens=STOP)
+        assert tokens == EXPECTED_WITH_STOP
+        assert slots > 1 or not run.scheduler.counters.dropped
+        assert everything_is_given_back(run)
+
+
+@pytest.mark.parametrize("event", ["inputs_ready", "outputs_ready", "done"])
+def test_a_burst_needs_its_events(event: str) -> None:
+    broken = (event,)
+    assert any(serve_these("multi", seed, slots=3, broken=broken).tokens != EXPECTED for seed in range(FAULT_SEEDS))
 
 
 def test_more_slots_compute_more_behind_a_stop_token() -> None:

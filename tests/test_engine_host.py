@@ -103,7 +103,7 @@ def fresh(requests: list[Request]) -> list[Request]:
     chunk=st.integers(1, 16),
     blocks=st.integers(6, 24),
 )
-def test_both_loops_give_the_tokens_of_plain_generation(
+def test_the_loops_give_the_tokens_of_plain_generation(
     engine: Engine, generate: Generate, requests: list[Request], batch: int, tokens: int, chunk: int, blocks: int
 ) -> None:
     opened = engine.config
@@ -112,6 +112,7 @@ def test_both_loops_give_the_tokens_of_plain_generation(
         expected = {request.id: generate(request) for request in requests}
         assert engine.serve(fresh(requests), "sync").tokens == expected
         assert engine.serve(fresh(requests), "async").tokens == expected
+        assert engine.serve(fresh(requests), "multi").tokens == expected
     finally:
         engine.config = opened
 

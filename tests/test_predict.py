@@ -316,7 +316,7 @@ def test_the_predicted_trace_is_a_trace_like_any_other(tmp_path: Path) -> None:
         "mode": "sync",
         "evidence": "emulated",
         "wall_ns": 124,
-        "what_if": {"slots": 2, "gpu_speed": 2, "scale": {}},
+        "what_if": {"mode": "async", "slots": 2, "steps_per_sync": 1, "gpu_speed": 2, "scale": {}},
     }
     assert not trace.meta.edges
     assert sorted(set(trace.slot[trace.on_device].tolist())) == [0, 1]

@@ -38,7 +38,7 @@ def as_profile(trace: Trace) -> Trace:
 def test_a_profile_is_replayed_like_a_trace(case: Case) -> None:
     measured, _ = record_virtual(case.config, case.workload, case.measured, case.costs)
     truth, _ = record_virtual(case.config, case.workload, case.predicted, case.costs)
-    prediction = predict(as_profile(measured), slots=case.slots)
+    prediction = predict(as_profile(measured), **case.order)
     assert prediction.measured_mode == case.measured
     wall = summarize(as_profile(truth)).devices[0].window.length_ns
     assert prediction.predicted_wall_ns == pytest.approx(wall, rel=0.01)

@@ -30,9 +30,9 @@ def length_ns(trace: Trace) -> int:
 
 def row_of(case: Case) -> tuple[float, str]:
     """The error of the prediction, and its row in the table. Raises AssertionError for another count of lost tokens."""
-    measured, _ = record_virtual(case.config, case.workload, case.measured, case.costs)
-    truth, run = record_virtual(case.config, case.workload, case.predicted, case.costs)
-    prediction = predict(measured, slots=case.slots)
+    measured, _ = record_virtual(case.config_of(case.measured), case.workload, case.measured, case.costs)
+    truth, run = record_virtual(case.config_of(case.predicted), case.workload, case.predicted, case.costs)
+    prediction = predict(measured, **case.order)
     assert prediction.dropped_tokens in (None, run.scheduler.counters.dropped)
     error = prediction.predicted_wall_ns / length_ns(truth) - 1
     return error, (

@@ -15,14 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from cbprof.engine.async_loop import run_async
 from cbprof.engine.batch import Batch
 from cbprof.engine.config import EngineConfig, Mode
 from cbprof.engine.devices.base import DeviceEvidence, Program, SlotBuffers, StreamKind, Streams
 from cbprof.engine.devices.base import Event as EventProtocol
 from cbprof.engine.devices.base import Stream as StreamProtocol
+from cbprof.engine.loops import LOOPS
 from cbprof.engine.run import Run, prepare_run
-from cbprof.engine.sync_loop import run_sync
 from cbprof.engine.workload import Workload
 from cbprof.meta import Meta
 from cbprof.record.clocks.base import ClockErrors, NoClock, Times
@@ -228,7 +227,7 @@ def record_virtual(config: EngineConfig, workload: Workload, mode: Mode, costs: 
     device = VirtualDevice(config, clock, costs)
     tracer = CostlyTracer(sink, device)
     run = prepare_run(config, device, workload.make_requests(VOCAB), mode, hooks=tracer, clock=clock)
-    (run_sync if mode == "sync" else run_async)(run)
+    LOOPS[mode](run)
     recorded = tracer.close()
     meta = {
         "mode": mode,

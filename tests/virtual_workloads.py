@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from virtual_time import Costs, stop_tokens
@@ -15,7 +15,7 @@ LENGTHS, OPEN, EARLY = "requests end by length", "requests arrive", "stop tokens
 
 @dataclass(frozen=True)
 class Case:
-    """A workload; what it is measured as, and what it is predicted as."""
+    """A workload; what it is measured as, and what it is predicted as. ``steps_per_sync``: of the multi-step loop."""
 
     name: str
     kind: str
@@ -24,10 +24,19 @@ class Case:
     costs: Costs
     measured: Mode = "sync"
     predicted: Mode = "async"
+    steps_per_sync: int = 4
+
+    def config_of(self, mode: Mode) -> EngineConfig:
+        return replace(self.config, slots=self.steps_per_sync) if mode == "multi" else self.config
 
     @property
-    def slots(self) -> int:
-        return 1 if self.predicted == "sync" else 2
+    def order(self) -> dict[str, int]:
+        """Of the predicted loop, as ``predict`` takes it."""
+        return (
+            {"steps_per_sync": self.steps_per_sync}
+            if self.predicted == "multi"
+            else {"slots": 1 + (self.predicted == "async")}
+        )
 
 
 def case(
@@ -37,12 +46,13 @@ def case(
     kind: str = LENGTHS,
     measured: Mode = "sync",
     predicted: Mode = "async",
+    steps_per_sync: int = 4,
     config: dict[str, Any] | None = None,
     **workload: Any,
 ) -> Case:
     limits = {"max_batch": 8, "max_batch_tokens": 512, "prefill_chunk": 512, "max_context": 512, **(config or {})}
     served = {"requests": 12, "prompt_len": (20, 60), "new_tokens": (40, 80), **workload}
-    return Case(name, kind, EngineConfig(**limits), Workload(**served), costs, measured, predicted)
+    return Case(name, kind, EngineConfig(**limits), Workload(**served), costs, measured, predicted, steps_per_sync)
 
 
 GPU = Costs(compute=5000)
@@ -96,6 +106,20 @@ CASES = (
     case("sync on itself, arrivals", EVEN, kind=OPEN, predicted="sync", rate=20.0, requests=40),
     case("async to sync", EVEN, measured="async", predicted="sync"),
     case("async to sync, GPU-bound", GPU, measured="async", predicted="sync"),
+    *(case(f"bursts of {steps}", EVEN, predicted="multi", steps_per_sync=steps) for steps in (2, 4, 8)),
+    case("bursts, GPU-bound", GPU, predicted="multi"),
+    case("bursts, host-bound", HOST, predicted="multi"),
+    case("bursts, preemption", GPU, predicted="multi", config={"num_blocks": 20, "max_context": 160}),
+    case("bursts, slow copies", Costs(compute=1500, h2d=700, d2h=500), predicted="multi"),
+    case("bursts, wake-up of 200 us and jitter", Costs(compute=800, wake=200, jitter=0.2), predicted="multi"),
+    case("bursts, arrivals at 20/s", GPU, kind=OPEN, predicted="multi", rate=20.0, requests=40),
+    case("bursts, stop tokens, mean 15", GPU, kind=EARLY, predicted="multi", requests=80, new_tokens=(400, 400),
+         stop_tokens=stop_tokens(15)),
+    case("bursts to sync, preemption", GPU, measured="multi", predicted="sync",
+         config={"num_blocks": 20, "max_context": 160}),
+    case("bursts to async, stop tokens, mean 15", EVEN, kind=EARLY, measured="multi", requests=80,
+         new_tokens=(400, 400), stop_tokens=stop_tokens(15)),
+    case("bursts on themselves", EVEN, measured="multi", predicted="multi"),
 )  # fmt: skip
 
 BARS = {LENGTHS: 0.01, OPEN: 0.01, EARLY: 0.01}

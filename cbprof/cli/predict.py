@@ -25,6 +25,9 @@ def predict(
     slots: Annotated[
         int | None, typer.Option(help="Batches in flight: 1 is the sync order. [default: 2, async batching]")
     ] = None,
+    steps_per_sync: Annotated[
+        int | None, typer.Option(help="The multi-step order instead: the host looks at tokens every so many steps.")
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON with stable keys.")] = False,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Write the predicted trace, to plot or to report on.")
@@ -40,13 +43,17 @@ def predict(
 
         cbprof predict trace.json
 
+        cbprof predict trace.json --steps-per-sync 4
+
         cbprof predict trace.json --gpu-speed 2 --scale schedule=0.5 --drop update -o predicted.json
     """
     if output is not None:
         check_output(output, inputs=[trace])
     scales = dict(_parse_scale(text) for text in scale or ())
     recording = read(trace, no_cache=no_cache)
-    prediction = recording.predict(slots=slots, gpu_speed=gpu_speed, scale=scales, drop=drop or ())
+    prediction = recording.predict(
+        slots=slots, steps_per_sync=steps_per_sync, gpu_speed=gpu_speed, scale=scales, drop=drop or ()
+    )
     if output is not None:
         Recording(prediction.full.trace, sources=recording.files).save(output, flows=False)
     show(prediction, json=json)

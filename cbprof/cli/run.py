@@ -35,14 +35,19 @@ class ModeChoice(StrEnum):
 
     sync = "sync"
     async_ = "async"
+    multi = "multi"
     both = "both"
 
 
 def run(
     context: typer.Context,
-    mode: Annotated[ModeChoice, typer.Option(help="One batch after the other, one batch ahead, or both.")] = (
-        ModeChoice.both
-    ),
+    mode: Annotated[
+        ModeChoice, typer.Option(help="One batch after the other, one batch ahead, bursts; both: the first two.")
+    ] = (ModeChoice.both),
+    steps_per_sync: Annotated[
+        int | None,
+        typer.Option(help="Batches of a burst in multi: the host looks at tokens after the last. [default: 4]"),
+    ] = None,
     engine: Annotated[
         EngineChoice, typer.Option(help="The reference engine, or transformers' own continuous batching.")
     ] = EngineChoice.cbprof,
@@ -113,6 +118,8 @@ def run(
 
         cbprof run --batch 8 --requests 64 --prompt-len 4:64 --new-tokens 8:128 --rate 20
 
+        cbprof run --mode multi --steps-per-sync 8
+
         cbprof run --engine transformers --mode sync --temperature 0
 
         torchrun --nproc-per-node 2 -m cbprof run --mode async
@@ -141,18 +148,22 @@ def run(
         max_context=workload.longest,
         block_size=block_size,
         num_blocks=blocks,
+        slots=_slots(mode, steps_per_sync),
         seed=seed,
         fuse=fuse,
         compiled=compiled,
     )
     if engine is EngineChoice.transformers:
         refuse_with(context, "--engine transformers", "fuse", "compiled", "prefill_chunk", "blocks")
+        if mode is ModeChoice.multi:
+            raise UsageError("transformers has no multi-step loop: give --mode sync, async or both")
     if compiled:
         refuse_with(context, "--compile", "fuse")
     check_output(output)
     paths_of: dict[ModeChoice, dict[Mode, Path]] = {
         ModeChoice.sync: {"sync": output},
         ModeChoice.async_: {"async": output},
+        ModeChoice.multi: {"multi": output},
         ModeChoice.both: {"sync": with_infix(output, "sync"), "async": with_infix(output, "async")},
     }
     paths = {each: placement.path(path) for each, path in paths_of[mode].items()}
@@ -162,6 +173,17 @@ def run(
     quiet = quiet or workload.rank > 0
     runs = _serve(engine, config, workload, paths, cupti=parse_window(cupti), quiet=quiet)
     raise typer.Exit(_conclude(runs) if not workload.rank else _conclude_in_brief(runs, workload.rank))
+
+
+def _slots(mode: ModeChoice, steps_per_sync: int | None) -> int:
+    """How many batches may be in flight."""
+    if mode is not ModeChoice.multi:
+        if steps_per_sync is not None:
+            raise UsageError("--steps-per-sync is for the multi-step loop: add --mode multi, or leave it out")
+        return EngineConfig.slots
+    if (slots := 4 if steps_per_sync is None else steps_per_sync) < 1:
+        raise UsageError(f"--steps-per-sync is {slots}: it must be at least 1, which is the sync order")
+    return slots
 
 
 def _serve(

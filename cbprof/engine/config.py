@@ -9,7 +9,7 @@ from cbprof.engine.layout import SlotLayout
 from cbprof.errors import UsageError
 from cbprof.numbers import counted
 
-Mode = Literal["sync", "async"]
+Mode = Literal["sync", "async", "multi"]
 
 _SMALLEST_BUCKET = 8
 
@@ -26,9 +26,9 @@ class EngineConfig:
 
     ``max_batch`` requests and ``max_batch_tokens`` tokens at most go into one step, and at most ``prefill_chunk``
     tokens of any one request. The KV cache has ``num_blocks`` blocks of ``block_size`` tokens; 0 means as many as
-    ``max_batch`` requests of ``max_context`` tokens need. ``device_index``: which of several GPUs. ``fuse``: merged
-    projections and fused small kernels, where the model's family has them. ``compiled``: the model's own modules
-    through torch.compile instead.
+    ``max_batch`` requests of ``max_context`` tokens need. ``slots``: batches in flight; in the multi-step loop, of a
+    burst. ``device_index``: which of several GPUs. ``fuse``: merged projections and fused small kernels, where the
+    model's family has them. ``compiled``: the model's own modules through torch.compile instead.
     """
 
     model: str = "tiny"

@@ -1,4 +1,4 @@
-"""The engine: a device with a model on it, which serves workloads in either mode."""
+"""The engine: a device with a model on it, which serves workloads in any mode."""
 
 from __future__ import annotations
 
@@ -9,15 +9,14 @@ from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Self, cast
 
-from cbprof.engine.async_loop import run_async
 from cbprof.engine.config import EngineConfig, Mode
 from cbprof.engine.devices.host.device import HostDevice
 from cbprof.engine.hooks import Hooks
+from cbprof.engine.loops import LOOPS
 from cbprof.engine.model.spec import DtypeName, ModelSpec
 from cbprof.engine.request import Request
 from cbprof.engine.run import prepare_run
 from cbprof.engine.scheduler import Counters
-from cbprof.engine.sync_loop import run_sync
 from cbprof.errors import UsageError
 
 if TYPE_CHECKING:
@@ -76,7 +75,7 @@ class Engine:
         run = prepare_run(self.config, self.device, requests, mode, seed=seed, hooks=hooks)
         started = time.perf_counter_ns()
         try:
-            (run_sync if mode == "sync" else run_async)(run)
+            LOOPS[mode](run)
         finally:
             self.device.synchronize()
         wall_ns = time.perf_counter_ns() - started

@@ -1,4 +1,4 @@
-"""A run of requests: the scheduler, slots, streams and hooks that both loops work with."""
+"""A run of requests: the scheduler, slots, streams and hooks that the loops work with."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def prepare_run(
 ) -> Run:
     """Set up a run of ``requests`` on ``device``. Raises :class:`UsageError` if one can never fit the cache.
 
-    ``mode`` chooses the streams: sync queues everything on one, async on three. ``seed`` is the sampling seed.
+    ``mode`` chooses the streams: sync queues everything on one, the others on three. ``seed`` is the sampling seed.
     """
     scheduler = Scheduler(config, requests)
     slots = [Slot(index, device, scheduler.blocks, seed) for index in range(len(device.slots))]
@@ -87,7 +87,7 @@ def prepare_run(
     return Run(
         scheduler=scheduler,
         slots=slots,
-        streams=device.streams(separate=mode == "async"),
+        streams=device.streams(separate=mode != "sync"),
         hooks=hooks or NoHooks(),
         clock=clock,
         origin_ns=clock.now(),

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from cbprof.engine.async_loop import run_async
 from cbprof.engine.config import Mode
+from cbprof.engine.loops import LOOPS
 from cbprof.engine.run import Run, prepare_run
-from cbprof.engine.sync_loop import run_sync
 from cbprof.engine.workload import Workload
 from cbprof.lab.lab import Lab
 from cbprof.trace import Trace
@@ -38,6 +37,6 @@ def serve(lab: Lab, workload: Workload, mode: Mode, run_type: Callable[..., Run]
     with recording as hooks:
         plain = prepare_run(server.config, server.device, requests, mode, seed=workload.seed, hooks=hooks)
         run = run_type(**vars(plain))
-        (run_sync if mode == "sync" else run_async)(run)
+        LOOPS[mode](run)
         server.device.synchronize()
     return Served(recording.trace, {request.id: request.generated for request in requests}, run)

@@ -73,7 +73,7 @@ def _typical(measured: Measured) -> Int64:
     plain = measured.capture_ns == 0
     typical = plain.copy()
     typical[:-1] &= (batches.came[1:] == NONE) & ~batches.alone[1:]
-    typical[-1] &= measured.trace.mode != "async"
+    typical[-1] &= measured.trace.mode not in ("async", "multi")
     for mask in (typical, plain):
         if mask.any():
             return np.flatnonzero(mask)

@@ -87,7 +87,7 @@ def measure(trace: Trace, what_if: WhatIf) -> Measured:
     )
     compute = _after_captures(trace, lane, batches, compute)
     own = _captured(trace, batches, pieces)
-    repeated = _repeated(own, what_if.slots - slots_of(trace))
+    repeated = _repeated(own, what_if.slots - order_of(trace).slots)
 
     before, after = pieces.sums(2 * len(batches)).reshape(-1, 2).T
     rows = 2 * np.arange(len(batches))
@@ -219,11 +219,12 @@ def _or_median(values: Int64, known: npt.NDArray[np.bool_]) -> Int64:
     return np.where(known, values, usual)
 
 
-def slots_of(trace: Trace) -> int:
-    """Through how many slots the batches went: 1 in sync, and as many as were seen in async, or else two."""
-    if trace.mode != "async":
-        return 1
-    return int(trace.slot[trace.on_device].max(initial=NONE)) + 1 or 2
+def order_of(trace: Trace) -> WhatIf:
+    """The order of the trace's own loop: one slot in sync; in the others as many as were seen, or else two."""
+    if trace.mode not in ("async", "multi"):
+        return WhatIf(slots=1)
+    slots = int(trace.slot[trace.on_device].max(initial=NONE)) + 1 or 2
+    return WhatIf(slots=slots, together=trace.mode == "multi" and slots > 1)
 
 
 def _is_capture(trace: Trace) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:

@@ -32,8 +32,8 @@ class Batches:
     ``launched``: the end of the last launch (the start of the first device span, where none is known). ``finished``:
     the end of the last device span. ``wait``: index of the span in which the host waited for the results, or -1. The
     host counts as waiting from ``idle_from`` to ``results``; its work from ``results`` on is "after". ``came``: when
-    the host, out of work, got the request of the batch; -1 where it was not out of work. ``alone``: whether an async
-    host had nothing to launch until it had the results of the batch before.
+    the host, out of work, got the request of the batch; -1 where it was not out of work. ``alone``: whether a host that
+    runs ahead had nothing to launch until it had the results of the batch before.
     """
 
     step: Int64
@@ -73,10 +73,25 @@ def find_batches(trace: Trace, device: int, lane: int, host: HostTimeline) -> Ba
 
     # Without a wait, a sync host waits somewhere between the launch and the end of the device's work.
     results = np.maximum(np.where(wait == NONE, finished, _begins_to_wait(trace, lane, step, launched, wait)), launched)
-    idle_from = np.where((wait == NONE) & (trace.mode != "async"), launched, results)
+    ahead = trace.mode in ("async", "multi")
+    idle_from = np.where((wait == NONE) & (not ahead), launched, results)
     alone = np.zeros(size, dtype=bool)
-    alone[1:] = (trace.mode == "async") & (launched[1:] > results[:-1])
+    alone[1:] = ahead & (launched[1:] > results[:-1])
+    if trace.mode == "multi":
+        alone &= ~_after_a_full_burst(trace, on_device, step, alone)
     return Batches(step, launched, finished, wait, idle_from, results, _requests_came(trace, lane, step), alone)
+
+
+def _after_a_full_burst(
+    trace: Trace, on_device: Int64, step: Int64, begins: npt.NDArray[np.bool_]
+) -> npt.NDArray[np.bool_]:
+    """Of the first batches of bursts (``begins``), those before which every slot was taken, so that the host looked."""
+    slot = np.full(len(begins), NONE, dtype=np.int64)
+    slot[_row_of(step, trace.step[on_device])] = trace.slot[on_device]
+    first = np.flatnonzero(begins)
+    full = np.zeros(len(begins), dtype=bool)
+    full[first] = slot[first - 1] == slot.max()
+    return full
 
 
 def _requests_came(trace: Trace, lane: int, step: Int64) -> Int64:

@@ -18,7 +18,7 @@ from cbprof.analysis.accounting.idle import idle_ns, idle_pct
 from cbprof.analysis.accounting.intervals import union_of
 from cbprof.analysis.accounting.states import gpu_active
 from cbprof.analysis.accounting.window import GPU_SPAN, Window, device_windows, run_window
-from cbprof.analysis.predict.durations import Measured, measure, slots_of
+from cbprof.analysis.predict.durations import Measured, measure, order_of
 from cbprof.analysis.predict.predicted_trace import Replayed, in_measured_batches, predicted_trace
 from cbprof.analysis.predict.profile import Profile, measure_profile
 from cbprof.analysis.predict.profile_replay import replay_profile, replayed_trace
@@ -107,11 +107,14 @@ def predict(
     trace: Trace,
     *,
     slots: int | None = None,
+    steps_per_sync: int | None = None,
     gpu_speed: float = 1.0,
     scale: Mapping[str, float] | None = None,
     drop: Collection[str] = (),
 ) -> Prediction:
     """Replay ``trace`` in the async order, with changes (see :class:`WhatIf`; None is its default).
+
+    ``steps_per_sync``: in the multi-step order instead, with a look at the tokens every so many steps.
 
     Raises UsageError for a phase that the trace does not have, a number that makes no sense, or a trace whose spans do
     not say which step they belong to. Follows the first device and the host lane that launches its work.
@@ -120,7 +123,7 @@ def predict(
     of the device, from its first to its last span, and any device work counts as active.
     """
     trace = without_profiled_steps(trace)
-    what_if = WhatIf.of(slots=slots, gpu_speed=gpu_speed, scale=scale, drop=drop)
+    what_if = WhatIf.of(slots=slots, steps_per_sync=steps_per_sync, gpu_speed=gpu_speed, scale=scale, drop=drop)
     if trace.is_profile:
         return _of_profile(measure_profile(trace, what_if), what_if)
     measured = measure(trace, what_if)
@@ -150,20 +153,22 @@ def predict(
 
 
 def _in_measured_batches(measured: Measured, what_if: WhatIf) -> Replayed:
-    schedule = replay(measured.steps, slots=what_if.slots, start_ns=measured.window.start_ns)
+    start_ns = measured.window.start_ns
+    schedule = replay(measured.steps, slots=what_if.slots, together=what_if.together, start_ns=start_ns)
     return in_measured_batches(measured, schedule)
 
 
 def _served(measured: Measured, what_if: WhatIf) -> Served | None:
     """The run with batches formed again, where another loop would form others; None where none or nobody knows."""
-    slots_before = slots_of(measured.trace)
-    if what_if == WhatIf(slots=slots_before):
+    before = order_of(measured.trace)
+    if what_if == before:
         return None
     service = service_of(measured)
     if service is None:
         return None
-    late = service.stops_early and what_if.slots != slots_before
-    return serve(measured, service, what_if.slots) if late or service.arrives_later else None
+    late = service.stops_early and (what_if.slots, what_if.together) != (before.slots, before.together)
+    bursts = (what_if.together or before.together) and what_if.slots != before.slots  # other requests are preempted
+    return serve(measured, service, what_if) if late or service.arrives_later or bursts else None
 
 
 def _of_profile(profile: Profile, what_if: WhatIf) -> Prediction:
@@ -255,7 +260,7 @@ def _ceiling_ns(measured: Measured, what_if: WhatIf) -> int:
 
 def _metadata(source: Trace, window: Window, what_if: WhatIf) -> Meta:
     meta = source.meta.changed(
-        mode="async" if what_if.slots > 1 else "sync",
+        mode=what_if.mode,
         evidence="predicted",
         clock_error_ns=None,
         device_error_ns=None,

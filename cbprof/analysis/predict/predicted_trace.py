@@ -98,7 +98,7 @@ def predicted_trace(measured: Measured, replayed: Replayed, what_if: WhatIf, met
     parts = (
         _host_spans(measured, replayed, mapped, what_if),
         on_host(every, again - replayed.repeated_ns, again, Kind.CPU_WORK, CAPTURE, slot),
-        on_host(every, schedule.wait_start, schedule.after_start, Kind.CPU_WAIT, "wait", slot),
+        on_host(every, schedule.wait_start, schedule.wait_end, Kind.CPU_WAIT, "wait", slot),
         on_host(every, schedule.starved_from, starved_until, Kind.CPU_WAIT, NO_REQUESTS, no_slot),
         on_device(measured.h2d, schedule.h2d_start, steps.h2d.length),
         on_device(measured.compute, schedule.compute_start, steps.compute.length),

@@ -24,6 +24,7 @@ class BlockSchedule:
     block_length: Int64
     before_start: Int64
     wait_start: Int64
+    wait_end: Int64
     after_start: Int64
     held_up: tuple[int, ...]
 
@@ -40,20 +41,23 @@ def replay_profile(profile: Profile, what_if: WhatIf, start_ns: int) -> BlockSch
         for column in (profile.before_ns, profile.after_ns, profile.waits, profile.tail_ns, profile.poll_ns)
     )
     starts, ready = [0] * len(rows), [0] * size
-    before_start, wait_start, after_start = [0] * size, [0] * size, [0] * size
+    before_start, wait_start, wait_end, after_start = ([0] * size for _ in range(4))
     host = free = start_ns
     flying: deque[int] = deque()
     held_up = []
 
     def land() -> None:
         nonlocal host
-        step = flying.popleft()
-        wait_start[step] = host
-        there = ready[step]
-        if waits[step]:
-            host = max(host, there + tail[step]) if host < there else host + poll[step]
-        after_start[step] = host
-        host += after[step]
+        steps = [flying.popleft() for _ in range(len(flying) if what_if.together else 1)]
+        for step in steps:
+            wait_start[step] = host
+            there = ready[step]
+            if waits[step]:
+                host = max(host, there + tail[step]) if host < there else host + poll[step]
+            wait_end[step] = host
+        for step in steps:
+            after_start[step] = host
+            host += after[step]
 
     for n in range(size):
         before_start[n] = host
@@ -75,6 +79,7 @@ def replay_profile(profile: Profile, what_if: WhatIf, start_ns: int) -> BlockSch
         block_length=length,
         before_start=np.array(before_start, dtype=np.int64),
         wait_start=np.array(wait_start, dtype=np.int64),
+        wait_end=np.array(wait_end, dtype=np.int64),
         after_start=np.array(after_start, dtype=np.int64),
         held_up=tuple(held_up),
     )
@@ -87,13 +92,14 @@ def replayed_trace(profile: Profile, schedule: BlockSchedule, what_if: WhatIf, m
     compute, copy = (builder.lane(Lane(name, profile.device)) for name in ("compute", "copies"))
     slots = what_if.slots
     for n in range(len(profile)):
-        begin, wait, after = (
-            int(column[n]) for column in (schedule.before_start, schedule.wait_start, schedule.after_start)
+        begin, wait, waited, after = (
+            int(column[n])
+            for column in (schedule.before_start, schedule.wait_start, schedule.wait_end, schedule.after_start)
         )
         builder.span(
             host, Kind.CPU_WORK, "before the wait", begin, int(profile.before_ns[n]), step=n, slot=n % slots, link=n
         )
-        builder.span(host, Kind.CPU_WAIT, "wait", wait, after - wait, step=n, slot=n % slots)
+        builder.span(host, Kind.CPU_WAIT, "wait", wait, waited - wait, step=n, slot=n % slots)
         builder.span(host, Kind.CPU_WORK, "after the wait", after, int(profile.after_ns[n]), step=n, slot=n % slots)
 
     blocks = profile.blocks

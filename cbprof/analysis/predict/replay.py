@@ -1,4 +1,4 @@
-"""The dependency graph of the two loops, replayed with given durations: when would everything run?
+"""The dependency graph of the loops, replayed with given durations: when would everything run?
 
 ::
 
@@ -12,7 +12,8 @@
 The host is serial. A copy to the device starts once it is queued, compute once it is queued, its inputs are there and
 the compute before it is over, the copy back after compute; each stream runs in order, and takes its measured latency
 to begin. A host that slept goes on a little after its results are there: its wake-up. With S slots the host may be S-1
-batches ahead of the one that it waits for: with one slot this is the sync loop, with two the async one.
+batches ahead of the one that it waits for: with one slot this is the sync loop, with two the async one. In the
+multi-step loop (``together``) it fills all slots, waits for every batch of them, and only then goes on with any.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ class StepDurations:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Schedule:
-    """When everything starts, one row a batch. The host waits for its results from ``wait_start`` to ``after_start``.
+    """When everything starts, one row a batch. The host waits for its results from ``wait_start`` to ``wait_end``.
 
     ``compute_ready``: when its compute was queued and its inputs were there. ``starved_from``: when the host ran out of
     requests before the batch, or -1.
@@ -86,6 +87,7 @@ class Schedule:
     compute_start: Int64
     d2h_start: Int64
     wait_start: Int64
+    wait_end: Int64
     after_start: Int64
     starved_from: Int64
 
@@ -111,13 +113,14 @@ class BatchCosts(NamedTuple):
 class Timeline:
     """The loop under way: how far the host and the streams are, and when everything so far started."""
 
-    def __init__(self, start_ns: int) -> None:
+    def __init__(self, start_ns: int, *, slots: int, together: bool) -> None:
+        self._slots, self._together = slots, together
         self.host = self._h2d_free = self._compute_free = self._d2h_free = start_ns
         self.flying: deque[int] = deque()
         self._starved_from = NONE
         self._costs: list[BatchCosts] = []
         self._started: list[tuple[int, int, int, int, int, int]] = []
-        self._landed: list[tuple[int, int]] = []
+        self._landed: list[tuple[int, int, int]] = []
         self._results: list[int] = []
 
     def starve_until(self, time: int) -> None:
@@ -143,14 +146,29 @@ class Timeline:
         self.flying.append(len(self._costs))
         self._costs.append(costs)
 
-    def land(self) -> int:
-        """Wait for the oldest batch in flight and update it; its number."""
-        batch = self.flying.popleft()
-        costs, there, begin = self._costs[batch], self._results[batch], self.host
-        after = max(begin, there + costs.wake) if begin < there else begin + costs.poll
-        self._landed.append((begin, after))
-        self.host = after + costs.after
-        return batch
+    @property
+    def full(self) -> bool:
+        """Whether each slot holds a batch."""
+        return len(self.flying) == self._slots
+
+    def land(self) -> Iterator[int]:
+        """Wait for the oldest batch in flight, or for all of them together, and update it; its number, once that is
+        done."""
+        batches = [self.flying.popleft() for _ in range(len(self.flying) if self._together else 1)]
+        waits = []
+        for batch in batches:
+            costs, there, begin = self._costs[batch], self._results[batch], self.host
+            self.host = max(begin, there + costs.wake) if begin < there else begin + costs.poll
+            waits.append((begin, self.host))
+        for batch, wait in zip(batches, waits, strict=True):
+            self._landed.append((*wait, self.host))
+            self.host += self._costs[batch].after
+            yield batch
+
+    def land_all(self) -> None:
+        """Land whatever is in flight."""
+        while self.flying:
+            deque(self.land(), maxlen=0)
 
     @property
     def end_ns(self) -> int:
@@ -160,23 +178,23 @@ class Timeline:
     def schedule(self) -> Schedule:
         """When everything started. All batches have landed."""
         started = np.array(self._started, dtype=np.int64).reshape(-1, 6)
-        landed = np.array(self._landed, dtype=np.int64).reshape(-1, 2)
+        landed = np.array(self._landed, dtype=np.int64).reshape(-1, 3)
         before, h2d, ready, compute, d2h, starved = started.T
-        return Schedule(before, h2d, ready, compute, d2h, landed[:, 0], landed[:, 1], starved)
+        wait_start, wait_end, after = landed.T
+        return Schedule(before, h2d, ready, compute, d2h, wait_start, wait_end, after, starved)
 
 
-def replay(steps: StepDurations, *, slots: int, start_ns: int = 0) -> Schedule:
+def replay(steps: StepDurations, *, slots: int, together: bool = False, start_ns: int = 0) -> Schedule:
     """Run the loop: one pass over the batches, exact integers. The host begins at ``start_ns``."""
-    loop = Timeline(start_ns)
+    loop = Timeline(start_ns, slots=slots, together=together)
     conditions = (steps.arrived_ns, steps.not_before_ns, steps.alone)
     rows = zip(steps.rows(), *(column.tolist() for column in conditions), strict=True)
     for costs, arrived, not_before, alone in rows:
-        while loop.flying and (alone or not_before >= 0):  # all in flight land before the host runs out of work
-            loop.land()
+        if alone or not_before >= 0:  # all in flight land before the host runs out of work
+            loop.land_all()
         loop.starve_until(max(arrived, not_before))
         loop.launch(costs)
-        if len(loop.flying) == slots:
-            loop.land()
-    while loop.flying:
-        loop.land()
+        if loop.full:
+            deque(loop.land(), maxlen=0)
+    loop.land_all()
     return loop.schedule()

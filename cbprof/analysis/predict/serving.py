@@ -17,6 +17,7 @@ from cbprof.analysis.predict.demand import demands, formed, limits
 from cbprof.analysis.predict.durations import Measured
 from cbprof.analysis.predict.predicted_trace import Replayed
 from cbprof.analysis.predict.replay import BatchCosts, Operation, StepDurations, Timeline
+from cbprof.analysis.predict.whatif import WhatIf
 from cbprof.riders import PrefillRow, Riders, rider_table
 from cbprof.trace import BATCH_PHASES, NONE, Int64, Kind, RequestEvent, RequestTable, StepTable
 
@@ -106,18 +107,19 @@ def forms_as_measured(service: Service, measured: Measured) -> bool:
     return same >= ALIKE * len(batches)
 
 
-def serve(measured: Measured, service: Service, slots: int) -> Served:
-    """Run the loop with ``slots`` batches in flight."""
+def serve(measured: Measured, service: Service, what_if: WhatIf) -> Served:
+    """Run the loop in the order of ``what_if``."""
     table = measured.trace.steps
     row = np.searchsorted(table.step, measured.batches.step)
     facts = np.stack((table.requests[row], table.tokens[row], table.context[row]), axis=1)
-    loop = _Loop(CostModel(measured, facts), service, measured, slots)
+    order = Timeline(measured.window.start_ns, slots=what_if.slots, together=what_if.together)
+    loop = _Loop(CostModel(measured, facts), service, measured, order)
     loop.run()
     bare = _Loop(
         CostModel(measured, facts),
         replace(service, took_ns=np.zeros_like(service.took_ns)),
         measured,
-        slots=1,
+        Timeline(measured.window.start_ns, slots=1, together=False),
         host=False,
     )
     bare.run()
@@ -125,12 +127,12 @@ def serve(measured: Measured, service: Service, slots: int) -> Served:
 
 
 class _Loop:
-    """The sync loop (one slot) or the async one, with a host or without."""
+    """The loop whose order ``timeline`` has, with a host or without."""
 
     def __init__(
-        self, model: CostModel, service: Service, measured: Measured, slots: int, *, host: bool = True
+        self, model: CostModel, service: Service, measured: Measured, timeline: Timeline, *, host: bool = True
     ) -> None:
-        self._model, self._service, self._slots, self._host = model, service, slots, host
+        self._model, self._service, self.timeline, self._host = model, service, timeline, host
         self._captures, self._before = measured.capture_ns.tolist(), measured.steps.before_ns.tolist()
         self._decide_ns, self._took = service.decide_ns, service.took_ns.tolist()
         self._batcher = Batcher(service.limits, service.demands)
@@ -143,7 +145,6 @@ class _Loop:
             if each.arrive_ns >= measured.window.start_ns
         ]
         self._had: set[int] = set()
-        self.timeline = Timeline(measured.window.start_ns)
 
     def run(self) -> None:
         timeline, batcher = self.timeline, self._batcher
@@ -152,7 +153,7 @@ class _Loop:
             rides = batcher.batch(step, timeline.host + self._decide_ns)
             if rides:
                 self._launch(step, rides)
-                if len(timeline.flying) == self._slots:
+                if timeline.full:
                     self._land()
                 continue
             timeline.host += self._decide_ns  # in vain
@@ -180,13 +181,13 @@ class _Loop:
         self._donors.append(donor)
 
     def _land(self) -> None:
-        batch = self.timeline.land()
-        landed = self._batcher.land(self._batches[batch])
-        for request in landed.produced:
-            event = RequestEvent.TOKEN if request in self._had else RequestEvent.FIRST
-            self._moments.append((self.timeline.host, request, event))
-        self._had.update(landed.produced)
-        self._moments += [(self.timeline.host, request, RequestEvent.FINISH) for request in landed.finished]
+        for batch in self.timeline.land():
+            landed = self._batcher.land(self._batches[batch])
+            for request in landed.produced:
+                event = RequestEvent.TOKEN if request in self._had else RequestEvent.FIRST
+                self._moments.append((self.timeline.host, request, event))
+            self._had.update(landed.produced)
+            self._moments += [(self.timeline.host, request, RequestEvent.FINISH) for request in landed.finished]
 
     def served(self, ceiling_ns: int) -> Served:
         size = len(self._rows)

@@ -1,11 +1,11 @@
-"""What-ifs: a faster GPU, a cheaper phase, a phase that is gone, one more slot. They compose."""
+"""What-ifs: a faster GPU, a cheaper phase, a phase that is gone, another loop. They compose."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from math import isfinite
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -23,25 +23,35 @@ SLOTS = 2
 class WhatIf:
     """What would be different. The defaults change nothing but the order: async, through two slots.
 
-    ``slots``: batches in flight; 1 is the sync order. ``gpu_speed``: how many times as fast the device computes; copies
-    keep their time, since they are bound by the bus. ``scale``: factors on the time of host phases by name; 0 drops a
-    phase. A phase takes what is nested in it along, and factors of nested phases multiply.
+    ``slots``: batches in flight; 1 is the sync order. ``together``: the host looks at the tokens of all of them at
+    once, as in the multi-step loop. ``gpu_speed``: how many times as fast the device computes; copies keep their time,
+    since they are bound by the bus. ``scale``: factors on the time of host phases by name; 0 drops a phase. A phase
+    takes what is nested in it along, and factors of nested phases multiply.
     """
 
     slots: int = SLOTS
     gpu_speed: float = 1.0
     scale: Mapping[str, float] = field(default_factory=dict)
+    together: bool = False
 
     @classmethod
     def of(
         cls,
         *,
         slots: int | None = None,
+        steps_per_sync: int | None = None,
         gpu_speed: float = 1.0,
         scale: Mapping[str, float] | None = None,
         drop: Collection[str] = (),
     ) -> WhatIf:
-        """The what-if of these changes; ``drop`` is a factor of 0. Raises UsageError where a number makes no sense."""
+        """The what-if of these changes; ``drop`` is a factor of 0, ``steps_per_sync`` a multi-step loop. Raises
+        UsageError where a number makes no sense."""
+        if steps_per_sync is not None:
+            if slots is not None:
+                raise UsageError("slots are of the async order, steps per sync of the multi-step one: give one of them")
+            if steps_per_sync < 1:
+                raise UsageError(f"{counted(steps_per_sync, 'step')} per sync: give 1 (the sync order), 2 or more")
+            slots = steps_per_sync
         slots = SLOTS if slots is None else slots
         if isinstance(drop, str):
             raise UsageError(f"drop={drop!r} is one text: give a list of phases, such as [{drop!r}]")
@@ -52,7 +62,13 @@ class WhatIf:
         for name, factor in (scale or {}).items():
             if not (isfinite(factor) and factor >= 0):
                 raise UsageError(f"scale {name}={factor}: give a factor of 0 or more, such as 0.5")
-        return cls(slots, gpu_speed, {**(scale or {}), **dict.fromkeys(drop, 0.0)})
+        together = steps_per_sync is not None and slots > 1
+        return cls(slots, gpu_speed, {**(scale or {}), **dict.fromkeys(drop, 0.0)}, together)
+
+    @property
+    def mode(self) -> Literal["sync", "async", "multi"]:
+        """The loop whose order this is."""
+        return "sync" if self.slots == 1 else "multi" if self.together else "async"
 
     @property
     def changes_nothing(self) -> bool:
@@ -60,7 +76,13 @@ class WhatIf:
         return self == WhatIf()
 
     def to_json(self) -> dict[str, Any]:
-        return {"slots": self.slots, "gpu_speed": self.gpu_speed, "scale": dict(self.scale)}
+        return {
+            "mode": self.mode,
+            "slots": self.slots,
+            "steps_per_sync": self.slots if self.together else 1,
+            "gpu_speed": self.gpu_speed,
+            "scale": dict(self.scale),
+        }
 
     def check_phases(self, trace: Trace) -> None:
         """Raises UsageError for a phase that the host of this trace does not have."""

@@ -20,6 +20,9 @@ from cbprof.render.sheet import Sheet
 from cbprof.render.tables.statebar import StateBar, StateLegend
 from cbprof.render.tables.summary import TOP_CAUSES, causes_in_words, for_the_host
 
+ORDERS = {"sync": "sync", "async": "async", "multi": "multi-step"}
+"""The loops in words."""
+
 
 class Case(NamedTuple):
     """A prediction, the summary of its trace, and what its column is called."""
@@ -57,6 +60,7 @@ def figures_sheet(measured: Summary, cases: Sequence[Case]) -> Sheet:
         ("tokens/s", rate(measured.tokens_per_s), *(rate(c.summary.tokens_per_s) for c in cases)),
         ("GPU idle", percent(first.measured_idle_pct), *(percent(c.prediction.predicted_idle_pct) for c in cases)),
         *_without_captures(measured, cases),
+        *_latency(measured, cases),
         ("as fast", "", *(ratio(c.prediction.speedup) for c in cases)),
         ("steps held up by the host", "", *(count(len(c.prediction.host_bound_steps)) for c in cases)),
     )
@@ -70,6 +74,15 @@ def _without_captures(measured: Summary, cases: Sequence[Case]) -> Iterator[tupl
         devices = [summary.most_idle for summary in (measured, *(case.summary for case in cases))]
         idle = (None if device is None else device.idle_pct_excl_one_off for device in devices)
         yield ("  captures apart", *(percent(share) for share in idle))
+
+
+def _latency(measured: Summary, cases: Sequence[Case]) -> Iterator[tuple[str, ...]]:
+    """What a loop that is faster may cost its users, and one that looks at the tokens less often does."""
+    found = [summary.latency for summary in (measured, *(case.summary for case in cases))]
+    if all(each is not None and each.ttft_p99_ns is not None for each in found):
+        yield ("first token, p99", *(duration(each.ttft_p99_ns) for each in found if each is not None))
+    if all(each is not None and each.itl_p99_ns is not None for each in found):
+        yield ("token to token, p99", *(duration(each.itl_p99_ns) for each in found if each is not None))
 
 
 def _bars(measured: Summary, cases: Sequence[Case]) -> Table:
@@ -116,14 +129,22 @@ def _conclusions(measured: Summary, case: Case) -> list[Text]:
                 ("once         ", LABEL), f"{duration(prediction.one_off_ns)} of graph captures, for every slot"
             )
         )
-    lines.append(Text.assemble(("predicted by ", LABEL), "replaying the measured durations in the async order"))
+    lines.append(
+        Text.assemble(
+            ("predicted by ", LABEL), f"replaying the measured durations in the {ORDERS[prediction.what_if.mode]} order"
+        )
+    )
     lines.append(Text.assemble(("measured by  ", LABEL), plain(in_short(measured.evidence, measured.device_name))))
     return lines + [Text(f"! {plain(note)}", style="yellow") for note in (*measured.warnings, *prediction.notes)]
 
 
 def in_words(what_if: WhatIf) -> str:
     """The changes, such as ``a GPU 2x as fast, schedule x 0.5, without detokenize``."""
-    parts = [counted(what_if.slots, "slot")] if what_if.slots != WhatIf().slots else []
+    parts = []
+    if what_if.together:
+        parts.append(f"a look at the tokens every {counted(what_if.slots, 'step')}")
+    elif what_if.slots != WhatIf().slots:
+        parts.append(counted(what_if.slots, "slot"))
     if what_if.gpu_speed != 1:
         parts.append(f"a GPU {what_if.gpu_speed:g}x as fast")
     parts += [f"{name} x {factor:g}" for name, factor in what_if.scale.items() if factor]

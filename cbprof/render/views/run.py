@@ -22,7 +22,7 @@ from cbprof.render.charts.steps import prediction_chart
 from cbprof.render.sheet import Sheet
 from cbprof.render.tables import summary_sheets
 from cbprof.render.tables.csv_files import write_csv
-from cbprof.render.tables.predict import Case, figures_sheet, predict_table
+from cbprof.render.tables.predict import ORDERS, Case, figures_sheet, predict_table
 from cbprof.render.views.view import View, one_row
 from cbprof.trace import BATCH_PHASES, Trace
 
@@ -210,10 +210,11 @@ class PredictionView(View):
         return predict_table(summarize(self.measured), self._cases(), title=self.name)
 
     def _cases(self) -> list[Case]:
-        order = "predicted async" if self.full.measured_mode != "async" else "replayed"
-        cases = [(order, self.full)]
+        plainly = self.unchanged or self.full
+        mode = plainly.what_if.mode
+        cases = [("replayed" if mode == plainly.measured_mode else f"predicted {ORDERS[mode]}", plainly)]
         if self.unchanged is not None:
-            cases = [(order, self.unchanged), ("what if", self.full)]
+            cases.append(("what if", self.full))
         return [Case(name, each, summarize(each.trace)) for name, each in cases]
 
     def to_json(self) -> dict[str, Any]:
