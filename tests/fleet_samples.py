@@ -158,7 +158,7 @@ def small_report(folder: Path) -> RanksReport:
     return compare_ranks([*files, ExaminedFile("traces/bad.json", 0, reason="the file is <empty>\x1b[31m")])
 
 
-def examine_or_die(file: TraceFile) -> ExaminedFile:
+def examine_or_die(file: TraceFile, dataset: object = None) -> ExaminedFile:
     """As where the memory of a file is more than there is: its process is killed."""
     if "deadly" in file.name:
         os.kill(os.getpid(), signal.SIGKILL)

@@ -70,6 +70,31 @@ def test_no_older_trace_is_replaced_unasked(
     assert {path: path.read_bytes() for path in folder.iterdir()} == before
 
 
+@pytest.mark.parametrize(
+    ("older", "rank", "is_in_the_way"),
+    [
+        ("t.rank00001.json", None, True),
+        ("t.2.json", None, True),
+        ("t.rank00001.3.json", None, True),
+        ("t.2.cupti.json.gz", None, True),
+        ("t.2.json.gz", None, False),
+        ("t2.json", None, False),
+        ("t.before.json", None, False),
+        ("t.rank00001.json", "1", True),
+        ("t.rank00000.json", "1", False),
+    ],
+)
+def test_no_older_rank_or_number_is_replaced_unasked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, older: str, rank: str | None, is_in_the_way: bool
+) -> None:
+    (tmp_path / older).write_text("old")
+    for name, value in {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": rank and "2"}.items():
+        monkeypatch.delenv(name, raising=False) if value is None else monkeypatch.setenv(name, value)
+    done = cbprof("record", "-o", "t.json", "--", "no-such-program", cwd=tmp_path)
+    refused = f"cbprof: {older}: is there already; give --force to replace it, or --output another name\n"
+    assert (done.returncode, done.stderr == refused) == (2, is_in_the_way)
+
+
 def test_an_older_trace_is_replaced_where_it_was_asked_for(tmp_path: Path) -> None:
     (tmp_path / "t.json").write_text("old")
     program = "import cbprof\nwith cbprof.Tracer(device='none') as tracer, tracer.cpu('work'): pass"

@@ -99,7 +99,8 @@ import cbprof
 cbprof.load_ranks("open").to_json()
 if os.geteuid() == 0: os.setuid(65534)
 os.environ["CBPROF_NO_CACHE"] = "1"
-print(json.dumps(cbprof.load_ranks(".").to_json()))
+for paths in (".", "*/t.json", "**/*.js*"):
+    print(json.dumps(cbprof.load_ranks(paths).to_json()))
 """
 
 
@@ -126,8 +127,12 @@ def test_a_subfolder_that_may_not_be_entered_is_a_row_with_its_reason() -> None:
             (folder / inside).chmod(0o700)
     assert "Traceback" not in done.stderr, done.stderr
     assert "closed.parquet" not in done.stdout + done.stderr
-    rows = {row["file"]: row["reason"] for row in json.loads(done.stdout)["ranks"] if row["reason"]}
-    assert rows == {"./closed": "a folder that cannot be read: Permission denied"}
+    for line, name in zip(done.stdout.splitlines(), ("./closed", "closed", "closed"), strict=True):
+        rows = {row["file"]: row["reason"] for row in json.loads(line)["ranks"]}
+        assert rows == {
+            name: "a folder that cannot be read: Permission denied",
+            name.replace("closed", "open/t.json"): None,
+        }
 
 
 def refuse_below(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -266,6 +266,19 @@ def test_a_killed_worker_changes_nothing(report: RanksReport, folder: Path, clie
     assert again.to_json() == report.to_json()
 
 
+def test_the_neighbours_of_a_file_that_ends_its_worker_are_read(
+    tmp_path: Path, client: Any, shared: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "examine", examine_or_die)
+    monkeypatch.setattr(client.cluster.scheduler, "allowed_failures", 0)  # whoever waits beside it is blamed at once
+    for name in ("a", "deadly", "y", "z"):
+        (tmp_path / f"{name}.json").write_text("{}")
+    examined = dict(run.examine_all(client, find_files([str(tmp_path)]), None))
+    reasons = {Path(file.name).name: each.reason for file, each in examined.items()}
+    assert reasons.pop("deadly.json") == run.LOST
+    assert reasons == {"a.json": None, "y.json": None, "z.json": None}
+
+
 def test_a_file_that_ends_its_process_is_a_row_and_its_neighbours_are_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

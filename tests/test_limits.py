@@ -93,7 +93,7 @@ for path in sys.argv[1:]:
 
 
 def test_small_files_that_would_fill_the_memory_of_a_process(tmp_path: Path) -> None:
-    """Each of them would take more than 200 MB: defaults of 1 MB in SQLite, and records of 3 bytes in JSON."""
+    """Each of them would take more than 200 MB: defaults of 1 MB in SQLite, records and texts of some bytes in JSON."""
     tables = nsys_samples.one_step() | {"META_DATA_EXPORT": [("EXPORT_SCHEMA_VERSION",)] * 400}
     for name, column in (("nsys.sqlite", "value"), ("names.sqlite", "name")):
         other = "name" if column == "value" else "value"
@@ -112,7 +112,9 @@ def test_small_files_that_would_fill_the_memory_of_a_process(tmp_path: Path) -> 
         connection.commit()
     head = b'{"rocprofiler-sdk-tool":[{"buffer_records":{"hip_api":['
     packed(tmp_path / "rocprofv3.json.gz", head, b"{},", 12 << 20)
-    names = ["nsys.sqlite", "names.sqlite", "rocpd.db", "rocprofv3.json.gz"]
+    names_head = b'{"rocprofiler-sdk-tool":[{"strings":{"buffer_records":[{"operations":['
+    packed(tmp_path / "texts.json.gz", names_head, b'"ab",', 15 << 20)
+    names = ["nsys.sqlite", "names.sqlite", "rocpd.db", "rocprofv3.json.gz", "texts.json.gz"]
     done = subprocess.run(
         [sys.executable, "-c", LOAD_ALL, *names],
         cwd=tmp_path,
@@ -122,8 +124,8 @@ def test_small_files_that_would_fill_the_memory_of_a_process(tmp_path: Path) -> 
         env={"OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[1])},
     )
     assert done.stderr == ""
-    why = ["its texts are longer than the file"] * 3 + ["its records are smaller than any"]
-    assert [part in line for part, line in zip(why, done.stdout.splitlines(), strict=True)] == [True] * 4, done.stdout
+    why = ["its texts are longer than the file"] * 3 + ["its records are smaller than any"] * 2
+    assert [part in line for part, line in zip(why, done.stdout.splitlines(), strict=True)] == [True] * 5, done.stdout
 
 
 def nested(size: int) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -49,6 +50,7 @@ def record(
     """
     from cbprof.cli.live import live_line
     from cbprof.record.program.launch import exit_like, launch
+    from cbprof.record.program.lazy_file import in_the_way
     from cbprof.record.program.merge import with_merged_files
     from cbprof.record.program.outcome import is_lost, outcome_lines
     from cbprof.record.program.settings import Settings
@@ -56,7 +58,7 @@ def record(
     if steps is not None:
         refuse_with(context, "--steps", "seconds", "on_signal")
     check_output(output)
-    check_is_new([output], force=force)
+    check_is_new(in_the_way(output, os.environ), force=force)
     settings = Settings(
         out=str(output.absolute()),
         folder="",

@@ -77,12 +77,35 @@ def _local(path: str) -> Iterator[TraceFile]:
     if os.path.isdir(path):
         return iter(_inside(path))
     if has_magic(path) and not os.path.exists(path):
-        return map(_looked_at, sorted(name for name in glob(path, recursive=True) if not os.path.isdir(name)))
+        found = map(_looked_at, sorted(name for name in glob(path, recursive=True) if not os.path.isdir(name)))
+        return iter([*found, *_passed_over(path)])
     try:
         os.lstat(path)
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror or error}; check the name") from None
     return iter([_looked_at(path)])
+
+
+def _passed_over(pattern: str) -> list[TraceFile]:
+    """The folders that a pattern leads into and that cannot be read, of which ``glob`` says nothing."""
+    parts, unread = pattern.split(os.sep), dict[str, OSError]()
+    for number, part in enumerate(parts):
+        above = os.sep.join(parts[:number])
+        if not has_magic(os.path.join(above, part)):
+            continue
+        for folder in glob(os.path.join(above, ""), recursive=True) if number else ["."]:
+            try:
+                os.listdir(folder) if has_magic(part) else os.lstat(os.path.join(folder, part))
+            except (FileNotFoundError, NotADirectoryError):
+                pass
+            except OSError as error:
+                unread.setdefault(os.path.normpath(folder), error)
+    return [_unread(folder, error) for folder, error in unread.items() if not _of_dataset(folder)]
+
+
+def _unread(folder: str, error: OSError) -> TraceFile:
+    reason = f"a folder that cannot be read: {error.strerror}"
+    return TraceFile(folder, str(Path(folder).absolute()), 0, None, reason)
 
 
 def _inside(path: str) -> list[TraceFile]:
@@ -96,8 +119,7 @@ def _inside(path: str) -> list[TraceFile]:
         if error.filename == path:
             raise DataError(f"{path}: cannot be read: {error.strerror}; name the files, or use a pattern")
         if not _of_dataset(os.path.relpath(error.filename, path)):
-            reason = f"a folder that cannot be read: {error.strerror}"
-            found.append(TraceFile(error.filename, str(Path(error.filename).absolute()), 0, None, reason))
+            found.append(_unread(error.filename, error))
     return sorted(found, key=lambda file: file.name)
 
 

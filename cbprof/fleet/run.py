@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager
+from functools import partial
 from itertools import islice
 from multiprocessing import get_context
 from time import monotonic
@@ -39,6 +40,8 @@ WORTH_A_PROCESS = 8 << 20
 """Bytes in all from which reading takes longer than starting processes for it."""
 
 KILLED = "the process that read it was killed; it may need more memory than there is: record fewer steps"
+
+LOST = "every worker that read it was lost; it may need more memory than one has: raise --memory"
 
 Result = tuple[TraceFile, ExaminedFile]
 Done = Callable[[int, int], None]
@@ -118,14 +121,16 @@ def run_fleet(
 
 
 def examine_all(client: Client, files: Sequence[TraceFile], dataset: Dataset | None) -> Iterator[Result]:
-    """The results as they come. The files of a worker that is lost go to another.
+    """The results as they come. The files of a worker that is lost go to another. Those that lost several are read once
+    more at the end, each beside nothing else: Dask blames the neighbours of a file as well.
 
     Some thousand tasks are on their way at any time, so that what the scheduler holds does not grow with the fleet.
     Raises :class:`CbprofError` where the scheduler is lost.
     """
-    from distributed import as_completed
+    from distributed import KilledWorker, as_completed
 
     run, waiting = uuid4().hex, iter(enumerate(files))
+    suspects: list[TraceFile] = []
     under_way: dict[str, Any] = {}
 
     def submit(n: int) -> list[Any]:
@@ -138,19 +143,31 @@ def examine_all(client: Client, files: Sequence[TraceFile], dataset: Dataset | N
         under_way.update(zip(keys, futures, strict=True))
         return futures
 
-    coming = as_completed(submit(MOST_UNDER_WAY), loop=client.loop, with_results=True, raise_errors=False)
+    as_they_come = partial(as_completed, loop=client.loop, with_results=True, raise_errors=False)
+    coming = as_they_come(submit(MOST_UNDER_WAY))
     try:
         for future, result in coming:
             del under_way[future.key]
             file = files[int(future.key.rpartition("-")[2])]
-            if future.status not in {"finished", "error"}:
-                raise CbprofError("the connection to the Dask scheduler was lost; with the same --out a run goes on")
-            yield file, _failed(file, result[1]) if future.status == "error" else result
+            if future.status == "error" and isinstance(result[1], KilledWorker):
+                suspects.append(file)
+            else:
+                yield file, _outcome(file, future, result)
             if len(under_way) <= MOST_UNDER_WAY // 2:
                 coming.update(submit(MOST_UNDER_WAY // 2))
     except BaseException:
         client.cancel(list(under_way.values()))
         raise
+    for file in suspects:
+        alone = client.submit(examine, file, dataset, pure=False, retries=TRIES_AGAIN)
+        for future, result in as_they_come([alone]):
+            yield file, _outcome(file, future, result)
+
+
+def _outcome(file: TraceFile, future: Any, result: Any) -> ExaminedFile:
+    if future.status not in {"finished", "error"}:
+        raise CbprofError("the connection to the Dask scheduler was lost; with the same --out a run goes on")
+    return _failed(file, result[1]) if future.status == "error" else result
 
 
 def _failed(file: TraceFile, error: Exception) -> ExaminedFile:
@@ -160,7 +177,7 @@ def _failed(file: TraceFile, error: Exception) -> ExaminedFile:
     if isinstance(error, UsageError):
         raise error
     if isinstance(error, KilledWorker):
-        reason = "every worker that read it was lost; it may need more memory than one has: raise --memory"
+        reason = LOST
     elif isinstance(error, MemoryError):
         reason = "needs more memory than a worker has: raise --memory, or record fewer steps"
     else:

@@ -24,9 +24,11 @@ from cbprof.trace import Int64, Trace
 _GPU = 2  # type of an agent
 _MOST = (1 << 63) - 1
 
-# Real objects take 40 bytes and more on average. An empty one takes 3, and 50 times as much in memory.
-_BYTES_AN_OBJECT = 16
-_OBJECTS_AT_LEAST = 1 << 16
+# Real objects take 50 bytes and more on average, and real texts, keys included, 15. An empty object takes 3 bytes, and
+# 50 times as much in memory; a short text takes 5, and 15 times as much.
+_BYTES_AN_OBJECT = 32
+_BYTES_A_TEXT = 10
+_AT_LEAST = 1 << 16
 
 _AGAIN = "record it again with `rocprofv3 --runtime-trace --output-format json -- COMMAND`"
 
@@ -128,7 +130,7 @@ _DECODER = msgspec.json.Decoder(_File)
 def load(path: Path) -> Trace:
     """The trace that a file holds. Raises :class:`DataError`, in one line, where it is cut, damaged or no such file."""
     content = read_content(path)
-    if content.data.count(b"{") > _OBJECTS_AT_LEAST + len(content.data) // _BYTES_AN_OBJECT:
+    if _parts_are_too_small(content.data):
         raise DataError(f"{path}: its records are smaller than any that rocprofv3 writes; {_AGAIN}")
     try:
         file = _DECODER.decode(content.data)
@@ -139,6 +141,12 @@ def load(path: Path) -> Trace:
     for number, process in enumerate(file.processes):
         _Reader(process, number, activity).read()
     return activity.trace("rocprofv3", {})
+
+
+def _parts_are_too_small(data: bytes) -> bool:
+    """Whether it is made to fill the memory: of more objects or texts than a file of its size ever holds."""
+    objects, texts = data.count(b"{"), data.count(b'"') // 2
+    return objects > _AT_LEAST + len(data) // _BYTES_AN_OBJECT or texts > _AT_LEAST + len(data) // _BYTES_A_TEXT
 
 
 class _Reader:
