@@ -41,6 +41,7 @@ _PYTHON = re.compile(r"(?:.*/)?(?P<file>[^/]+?)(?:\(\d+\))?: (?P<function>.+)")
 _BUILT_IN = re.compile(r"<built-in (?:method|function) (?P<function>\w+).*>")
 _LAYER = re.compile(r"nn\.Module: (?P<module>\w+?)(?:_\d+)?")
 _COMPILED = re.compile(r"## Call (?P<graph>CompiledFxGraph)\b.*")
+_WAITING = re.compile(r"wait|poll|select|sleep|<built-in (?:method|function) (?:acquire|wait|poll|select|sleep)\b.*>")
 _CALL = re.compile(r"(cuda|cu|hip|hsa_|ze|ur|pi|mu|mc|cn|acl)[A-Z_]\w*")
 
 
@@ -120,6 +121,12 @@ def short_kernel(name: str) -> str:
     """
     mark, colon, kernel = name.rpartition(": ")
     return mark + colon + (re.split(r"[<(]", kernel.removeprefix("void "), maxsplit=1)[0].strip() or kernel)
+
+
+def waits(name: str) -> bool:
+    """Whether a Python function of this name does nothing but wait: for a lock, for a file, for time to pass."""
+    function = name.rpartition(": ")[2] if ".py" in name else name
+    return bool(_WAITING.fullmatch(function))
 
 
 OPERATORS, CALLS, FUNCTIONS, PHASES = "PyTorch operators", "runtime calls", "Python functions", "phases"

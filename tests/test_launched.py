@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 import cbprof
 from cbprof.analysis.accounting.blame import Cause
+from cbprof.analysis.accounting.host import host_timeline, waiting_lanes
 from cbprof.analysis.accounting.launched import CLOCKS_AGREE_WITHIN_NS, LEAST_JOINED_PCT
 from cbprof.analysis.profiles.health import Health, examine
 from cbprof.analysis.summary import Summary, summarize
@@ -203,3 +204,21 @@ def test_what_was_launched_before_the_recording_began_was_queued(tmp_path: Path)
     assert causes[:4] == [[Cause.UNKNOWN], [Cause.QUEUED], [Cause.QUEUED], [Cause.QUEUED]]
     assert all(Cause.QUEUED in each or Cause.LAUNCH in each for each in causes[4:])
     assert "the GPU ran dry 6 times in 11 operations" in found.verdict.evidence
+
+
+def test_a_thread_that_only_waits_is_known_and_one_that_launches_is_none(tmp_path: Path) -> None:
+    threads = {
+        2: [("threading.py(359): wait", 960), ("loop.py(3): run", 40)],
+        3: [("threading.py(359): wait", 940), ("loop.py(3): run", 60)],
+    }
+    events = list(serial())
+    for tid, parts in threads.items():
+        at = 0
+        for name, dur in parts:
+            events.append(host(at, dur, name, "python_function", tid=tid))
+            at += dur
+    trace = load(write(tmp_path, *events))
+    (waiting,) = waiting_lanes(trace, host_timeline(trace))
+    assert "2" in trace.lanes[waiting].name
+    alone = load(write(tmp_path, *(event for event in serial() if event["name"] == "cudaDeviceSynchronize")))
+    assert len(waiting_lanes(alone, host_timeline(alone))) == 1

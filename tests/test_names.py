@@ -10,7 +10,7 @@ from kineto_samples import annotation, call, host, kernel, write
 from cbprof.analysis.gate.compare import compare
 from cbprof.analysis.summary import summarize
 from cbprof.formats import load
-from cbprof.names import FEW, naming, short
+from cbprof.names import FEW, naming, short, waits
 from cbprof.trace import Trace
 
 HASH = "f" + "a2b3c" * 10 + "q"
@@ -118,3 +118,13 @@ def test_annotations_with_numbers_are_one_in_phases_and_in_what_was_hidden(tmp_p
     assert {phase.name: phase.count for phase in summary.phases} == {"aten::mm": 30, "cudaLaunchKernel": 29}
     assert device.profile is not None
     assert device.profile.hidden_ns == {"aten::mm": 30 * 35_000}
+
+
+def test_functions_that_only_wait_are_known_by_name() -> None:
+    waiting = (
+        "threading.py(359): wait",
+        "zmq/sugar/poll.py(80): poll",
+        "<built-in method acquire of lock object at 0x7f>",
+    )
+    working = ("wait_for_requests", "model.py(3): poll_weights", "<built-in method append of list object at 0x7f>")
+    assert [waits(name) for name in (*waiting, *working)] == [True] * 3 + [False] * 3

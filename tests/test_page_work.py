@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from xml.etree import ElementTree
 
 import pytest
 from browsing import IN_A_BROWSER, visiting
@@ -114,10 +115,44 @@ def test_keys_are_about_the_run_in_hand(page: sync_api.Page) -> None:
     assert "of 101 by length" in card(page)
 
 
+def test_lanes_are_hidden_pinned_and_folded_and_the_address_follows(page: sync_api.Page) -> None:
+    height = "document.querySelector('.run .detail').clientHeight"
+    before = page.evaluate(height)
+    page.keyboard.press("h")
+    page.keyboard.press("Space")  # the box that shows the first lane
+    assert page.evaluate(height) < before
+    page.locator('[aria-label="pin d2h"]').first.check()
+    link = page.evaluate("cbprof.link()")
+    assert link == f"t={400 * MS}-{440 * MS}&hide=1.0&pin=1.3"
+    page.evaluate("new Promise(done => setInterval(() => location.hash === '#' + cbprof.link() && done(), 20))")
+    page.evaluate(f"location.hash = 't={100 * MS}-{150 * MS}&run=2&on=blame'")
+    page.evaluate("new Promise(done => setInterval(() => cbprof.view().start === 1e8 && done(), 20))")
+    assert page.locator(".run.taken h2").inner_text() == "GPU idle 30.93 % of 499.5 ms"
+    assert page.locator('[data-action="blame"]').get_attribute("aria-pressed") == "true"
+    assert page.evaluate(height) == before
+    page.keyboard.press("b")
+    page.keyboard.press("o")
+
+
+def test_the_view_is_saved_as_a_drawing_and_as_an_image(page: sync_api.Page) -> None:
+    drawing = ElementTree.fromstring(page.evaluate("cbprof.svg()"))
+    texts = " ".join(element.text or "" for element in drawing.iter("{http://www.w3.org/2000/svg}text"))
+    for text in ("GPU idle 30.97 % of 999.5 ms", "compute", "neither", "500 ms"):
+        assert text in texts
+    for key, kind, begin in (("i", "png", b"\x89PNG"), ("v", "svg", b"<svg xmlns")):
+        with page.expect_download() as started:
+            page.keyboard.press(key)
+        assert started.value.suggested_filename == f"timeline.{kind}"
+        assert started.value.path().read_bytes().startswith(begin)
+
+
 def test_every_key_is_listed_and_nothing_is_wider_than_the_window(page: sync_api.Page) -> None:
     page.keyboard.press("?")
     said = page.locator("#help").inner_text()
-    assert all(words in said for words in ("find spans by name", "longest gap", "statistics of the view", "launched"))
+    assert all(
+        words in said
+        for words in ("find spans by name", "longest gap", "statistics of the view", "launched", "pin lanes", "(PNG)")
+    )
     page.keyboard.press("Escape")
     page.keyboard.press("j")
     page.keyboard.press("r")

@@ -18,8 +18,11 @@ import numpy.typing as npt
 
 from cbprof.analysis.accounting.intervals import Intervals, overlaps, sum_by, union
 from cbprof.analysis.accounting.launched import Known, known
-from cbprof.names import naming
+from cbprof.names import naming, waits
 from cbprof.trace import NONE, Int8, Int32, Int64, Kind, Trace, one_of, take_or
+
+WAITING_SHARE = 0.95
+"""Of its time a thread waits that does nothing else."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -292,6 +295,21 @@ def main_lane(trace: Trace, host: HostTimeline, device: int) -> int:
     weight = sum_by(launching, counts, len(trace.lanes))
     weight = weight if weight.any() else sum_by(host.lane, host.length_ns, len(trace.lanes))
     return int(weight.argmax()) if weight.any() else NONE
+
+
+def waiting_lanes(trace: Trace, host: HostTimeline) -> Int32:
+    """The host lanes that launch nothing and wait for :data:`WAITING_SHARE` of their time, or more, ascending.
+
+    A profiler does not say which Python functions wait; their names do.
+    """
+    size = len(trace.lanes)
+    names = np.array([waits(name) for name in trace.names], dtype=bool)
+    waiting = ~host.working | names[trace.name_id[host.span]]
+    time = sum_by(host.lane, host.length_ns, size)
+    waited = sum_by(host.lane[waiting], host.length_ns[waiting], size)
+    found = (time > 0) & (waited >= WAITING_SHARE * time)
+    found[host.launch_pairs[:, 0]] = False
+    return np.flatnonzero(found).astype(np.int32)
 
 
 def driving_lanes(trace: Trace, host: HostTimeline, device: int | None) -> Int32:

@@ -1,13 +1,16 @@
 // Buttons, keys and the field: what each does, and what cannot be done with these runs.
 
 import { GapFinder } from "./gap_finder.js";
+import { LaneMenu } from "./lane_menu.js";
 import { RangeStats } from "./range_stats.js";
+import { save } from "./save.js";
 import { SpanFinder } from "./span_finder.js";
 
 const KEYS = {
   ArrowLeft: "left", a: "left", ArrowRight: "right", d: "right", w: "in", "+": "in", "=": "in", s: "out", "-": "out",
   0: "all", 1: "one", n: "next", p: "previous", g: "search", "/": "search", "]": "found", "[": "foundBefore",
   ".": "gapAfter", ",": "gapBefore", x: "longest", r: "range", o: "other",
+  h: "lanes", i: "savePng", v: "saveSvg",
   f: "arrows", j: "launches", b: "blame", l: "align", e: "deep", t: "theme", "?": "help", Escape: "close",
 };
 
@@ -17,6 +20,7 @@ export class Controls {
     this.gaps = new GapFinder(viewer, card);
     this.spans = new SpanFinder(viewer, card);
     this.stats = new RangeStats(viewer, card);
+    this.lanes = new LaneMenu(viewer, card);
     this.field = document.getElementById("wanted");
     this.message = document.getElementById("message");
     this.help = document.getElementById("help");
@@ -51,6 +55,9 @@ export class Controls {
       gapBefore: () => this.gaps.walk(-1),
       longest: () => this.gaps.longest(),
       range: () => this.stats.show(),
+      lanes: () => this.lanes.show(),
+      savePng: () => save(this.viewer, "png"),
+      saveSvg: () => save(this.viewer, "svg"),
       close: () => this.card.close(),
     };
   }
@@ -58,16 +65,23 @@ export class Controls {
   #switches() {
     const { viewer } = this;
     return {
-      arrows: () => this.#press("arrows", (viewer.arrows = !viewer.arrows), () => viewer.drawOverlays()),
-      launches: () => this.#press("launches", (viewer.launches = !viewer.launches), () => viewer.drawOverlays()),
-      blame: () => this.#press("blame", (viewer.byBlame = !viewer.byBlame), () => {
-        for (const panel of viewer.panels) panel.renewTable();
-        viewer.redraw();
-      }),
-      align: () => this.#press("align", (viewer.aligned = !viewer.aligned), () => {
+      arrows: () => {
+        viewer.arrows = !viewer.arrows;
+        this.renew();
+      },
+      launches: () => {
+        viewer.launches = !viewer.launches;
+        this.renew();
+      },
+      blame: () => {
+        viewer.byBlame = !viewer.byBlame;
+        this.renew();
+      },
+      align: () => {
+        viewer.aligned = !viewer.aligned;
         viewer.align(viewer.stepInView);
-        viewer.drawView();
-      }),
+        this.renew();
+      },
       deep: () => {
         viewer.deep = !viewer.deep;
         viewer.drawView();
@@ -76,9 +90,14 @@ export class Controls {
     };
   }
 
-  #press(action, pressed, draw) {
-    document.querySelector(`[data-action="${action}"]`).setAttribute("aria-pressed", pressed);
-    draw();
+  /** Show buttons and legends as they are set, and draw everything. */
+  renew() {
+    const { arrows, launches, byBlame, aligned } = this.viewer;
+    for (const [action, pressed] of Object.entries({ arrows, launches, blame: byBlame, align: aligned })) {
+      document.querySelector(`[data-action="${action}"]`).setAttribute("aria-pressed", pressed);
+    }
+    for (const panel of this.viewer.panels) panel.renewTable();
+    this.viewer.redraw();
   }
 
   #possible() {
@@ -97,6 +116,7 @@ export class Controls {
       launches: runs.some((run) => run.spans.launch.some((by) => by >= 0)),
       align: runs.filter((run) => run.stepOrder.length).length > 1,
       other: runs.length > 1,
+      lanes: runs.some((run) => run.lanes.length),
     };
   }
 

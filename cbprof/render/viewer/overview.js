@@ -31,10 +31,19 @@ export class Overview {
       }
       if (this.plot.gutter) {
         const name = this.strips.length > 1 ? `GPU ${device.device}` : "whole run";
-        paintGutter(surface, inks, this.plot.gutter, top + height / 2, name);
+        paintGutter(surface, inks, this.plot.gutter, top, height, { name });
       }
     });
     paintAxis(surface, inks, this.scale, surface.px(this.bottom), surface.px(STRIP.axis - 4));
+  }
+
+  /** Draw on surfaces in place of the plot's. */
+  drawOn(plot, inks) {
+    const own = this.plot;
+    this.plot = plot;
+    this.drawData(inks);
+    this.drawOverlay(inks);
+    this.plot = own;
   }
 
   /** Mark the view around the strip, never on it: its pixels are the measurement. */

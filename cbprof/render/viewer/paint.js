@@ -5,14 +5,15 @@ import { timeText } from "./text.js";
 
 /** A canvas that follows the size of its box and the resolution of the screen. */
 export class Surface {
-  constructor(canvas) {
+  /** `ctx`: what to draw with in place of the canvas. */
+  constructor(canvas, ctx = null) {
     this.canvas = canvas;
-    this.ctx = canvas.getContext("2d");
+    this.ctx = ctx ?? canvas.getContext("2d");
   }
 
   /** Fit to a size in CSS pixels and wipe. */
   reset(width, height) {
-    this.scale = window.devicePixelRatio || 1;
+    this.scale = this.fixedScale ?? (window.devicePixelRatio || 1);
     this.width = Math.max(1, Math.round(width * this.scale));
     this.height = Math.max(1, Math.round(height * this.scale));
     this.canvas.style.height = `${height}px`;

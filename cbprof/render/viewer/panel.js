@@ -29,9 +29,10 @@ export class Panel {
     const { byBlame } = this.viewer;
     const { devices } = this.run;
     this.cells = [];
+    this.classes = [];
     if (!devices.length) return "";
     const recorded = !devices.some(({ untraced }) => untraced); // all that the host did
-    const classes = devices[0].partition(byBlame).layers.filter(({ untraced }) => !(untraced && recorded));
+    const classes = (this.classes = devices[0].partition(byBlame).layers.filter(({ untraced }) => !(untraced && recorded)));
     const head = element("tr", {}, element("td"));
     for (const { name, style } of classes) {
       const swatch = element("span", { className: `swatch ${style.state ?? "cause"}` });
@@ -90,7 +91,9 @@ export class Panel {
   }
 
   /** Lines of `[label, value]` about what lies under the pointer, the name first; null where there is nothing. */
-  describe({ item, t, span }) {
+  describe({ item, t, span, lane, gutter }) {
+    if (lane) return this.#describeLane(lane, gutter ? [] : item.fold);
+    if (gutter) return null;
     const pixel = this.detail.scale.pixel * this.detail.plot.data.scale;
     if (item.device) return this.#describeState(item.device, t, pixel);
     if (item.row instanceof CoarseRow) return this.#describeMany(item.row, t, pixel);
@@ -100,6 +103,16 @@ export class Panel {
       if (last - first > 1) return this.#describeMany(item.row, t, pixel, last - first);
     }
     return this.#describeSpan(span);
+  }
+
+  /** Its whole name, and the frames that a folded line stands for, with file and line. */
+  #describeLane(lane, frames) {
+    const kind = lane.device < 0 ? "thread" : `stream of GPU ${lane.device}`;
+    const lines = [["", lane.name], [kind, `${countText(lane.count)} ${lane.count === 1 ? "span" : "spans"}`]];
+    if (lane.waits) lines.push(["waits", "nearly all of the time, and launches nothing"]);
+    frames.forEach((i, at) => lines.push([at ? " " : "outer frames", this.run.nameOf(i)]));
+    if (lane.device < 0) lines.push(["click", "folds and unfolds"]);
+    return lines;
   }
 
   #describeSpan(i) {

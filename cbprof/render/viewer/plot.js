@@ -48,8 +48,11 @@ export function element(tag, properties = {}, ...children) {
   return made;
 }
 
-/** The name of a lane beside it, and smaller, to the right of the name or below it, which one it is. */
-export function paintGutter(surface, inks, gutter, middle, name, detail = "", below = false) {
+/**
+ * The name of a lane beside it and, smaller, which one it is: to the right of the name, or below it where the lane has
+ * more than one line, so that a name is cut as late as may be.
+ */
+export function paintGutter(surface, inks, gutter, top, height, { name, details = [], lines = 1 }) {
   const { ctx } = surface;
   const end = surface.px(gutter - 4);
   const write = (text, size, weight, ink, x, y) => {
@@ -61,9 +64,10 @@ export function paintGutter(surface, inks, gutter, middle, name, detail = "", be
     return x + ctx.measureText(shown).width;
   };
   ctx.textAlign = "left";
-  const right = write(name, 12, 600, "text", 0, below ? middle - surface.px(8) : middle);
-  if (below) write(detail, 10.5, 400, "muted", 0, middle + surface.px(7));
-  else write(detail, 10.5, 400, "muted", right + surface.px(6), middle);
+  const middle = top + height / 2;
+  const right = write(name, 12, 600, "text", 0, middle);
+  if (lines === 1) write(details.join(" "), 10.5, 400, "muted", right + surface.px(6), middle);
+  else details.forEach((detail, at) => write(detail, 10.5, 400, "muted", 0, middle + surface.px(15 + 13 * at)));
 }
 
 /** Say in a box why it is empty. */

@@ -79,6 +79,11 @@ export class Run {
     return this.names[this.spans.name[i]];
   }
 
+  /** A Python function without its folder and line. */
+  shortOf(i) {
+    return this.short[this.spans.name[i]] ?? this.nameOf(i);
+  }
+
   isWait(i) {
     return this.spans.kind[i] === this.kinds.wait;
   }
@@ -96,7 +101,7 @@ export class Run {
   /** Nested spans of a host lane are stacked by depth; a stream is one row, since its work is in order. */
   #lanes(lanes) {
     let next = 0;
-    return lanes.map(({ name, device, count }, index) => {
+    return lanes.map(({ name, device, count, waits }, index) => {
       const depths = [];
       const open = [];
       for (const last = next + count; next < last; next++) {
@@ -105,7 +110,7 @@ export class Run {
         (depths[depth] ??= []).push(next);
         open.push(this.endOf(next));
       }
-      return { name, device, count, rows: depths.map((indices) => new Row(this, indices)), coarse: this.coarse?.lanes[index] };
+      return { name, device, count, waits, rows: depths.map((indices) => new Row(this, indices)), coarse: this.coarse?.lanes[index] };
     });
   }
 
@@ -124,7 +129,7 @@ export class Run {
 
   /** Names for a span, the most telling first. The isolates keep a right-to-left name from reordering the step. */
   labelsOf(i) {
-    const name = this.nameOf(i).slice(0, 200);
+    const name = this.shortOf(i).slice(0, 200);
     return this.spans.step[i] >= 0 ? [`\u2068${name}\u2069 ${this.spans.step[i]}`, name] : [name];
   }
 

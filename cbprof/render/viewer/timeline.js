@@ -2,6 +2,8 @@
 
 import { Card } from "./card.js";
 import { Controls } from "./controls.js";
+import { follow, linkOf } from "./link.js";
+import { asSvg } from "./save.js";
 import { countText, durationText, rangeText } from "./text.js";
 import { Viewer } from "./viewer.js";
 
@@ -29,6 +31,28 @@ function readOut(viewer) {
   viewer.onView();
 }
 
+const WRITE_AFTER = 300; // ms without a change: browsers limit how often an address may change
+
+/** Keep the address at what is in view, from the first change on, and go where it says. */
+function keepAddress(viewer, controls) {
+  const go = () => {
+    if (follow(viewer, window.location.hash.slice(1))) controls.renew();
+  };
+  go();
+  window.addEventListener("hashchange", go);
+  if (window.location.protocol === "about:") return; // a page within a notebook has no address of its own
+  let written = linkOf(viewer);
+  let waiting = 0;
+  viewer.onDrawn = () => {
+    clearTimeout(waiting);
+    waiting = setTimeout(() => {
+      if (linkOf(viewer) === written) return;
+      written = linkOf(viewer);
+      window.history.replaceState(null, "", `#${written}`);
+    }, WRITE_AFTER);
+  };
+}
+
 function followWindow(viewer) {
   let width = document.documentElement.clientWidth;
   window.addEventListener("resize", () => {
@@ -49,11 +73,12 @@ async function main() {
   applyTheme(viewer);
   await viewer.load(page, document.getElementById("runs"));
   document.querySelector("nav").hidden = viewer.runs.every((run) => !run.spans.start.length);
-  new Controls(viewer, new Card(document.getElementById("card")), () => {
+  const controls = new Controls(viewer, new Card(document.getElementById("card")), () => {
     chosenTheme = document.documentElement.dataset.theme === "dark" ? "light" : "dark";
     applyTheme(viewer);
   });
   readOut(viewer);
+  keepAddress(viewer, controls);
   followWindow(viewer);
   document.getElementById("loading").remove();
   return viewer;
@@ -82,6 +107,8 @@ export const ready = main().then((viewer) => {
       const shares = shown.shares(start, end, true);
       return Object.fromEntries(names.map(([key, name]) => [name, shares[key]]));
     },
+    link: () => linkOf(viewer),
+    svg: () => asSvg(viewer),
     viewOf: (run) => viewer.viewOf(viewer.runs[run]),
   });
 });

@@ -28,6 +28,7 @@ export class Viewer {
     this.found = new Map(); // by run, the ids of the names that were looked for and the span that is shown
     this.pointed = null; // the span under the pointer, as `{run, span}`
     this.tip = new Tip(document.getElementById("tip"));
+    this.onDrawn = () => {}; // what is in view has been drawn
     this.onGap = () => {}; // a gap was clicked: run, device, its place among the gaps
     this.onRange = () => {}; // a range was chosen: run, {start, end}
     this.onView = () => {};
@@ -69,6 +70,7 @@ export class Viewer {
   /** Move the other runs so that `step` starts where it does in the first one; back in place, if not `aligned`. */
   align(step) {
     this.offsets.clear();
+    this.alignedStep = step;
     const [first, ...others] = this.runs;
     const at = first.positionOf(step);
     for (const run of this.aligned && at >= 0 ? others : []) {
@@ -94,6 +96,7 @@ export class Viewer {
     this.pending = false;
     for (const panel of this.panels) panel.drawView(this.inks);
     this.onView();
+    this.onDrawn();
   }
 
   drawOverlays() {
@@ -199,6 +202,14 @@ export class Viewer {
     this.drawOverlays();
   }
 
+  /** A click on a line that stands for more shows it; one on the name of a lane folds the lane, or as it was at first. */
+  fold(lane, isLine) {
+    if (isLine) lane.open = lane.open === false && !lane.waits ? undefined : true;
+    else lane.open = lane.open && !lane.waits ? undefined : false;
+    this.tip.hide();
+    this.drawView();
+  }
+
   /** Mark a range of a run while it is drawn. */
   choose(run, a, b) {
     this.range = { run, start: Math.max(0, Math.min(a, b)), end: Math.min(run.length, Math.max(a, b)) };
@@ -209,6 +220,7 @@ export class Viewer {
   take(run) {
     this.run = run;
     for (const panel of this.panels) panel.markTaken(this.runs.length > 1 && panel.run === run);
+    this.onDrawn();
   }
 
   /** Bring [start, end) of a run into the middle of the view; zoom where it would be under `leastPx` wide, or too wide. */

@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 
 from cbprof.analysis.accounting.gaps import find_gaps
+from cbprof.analysis.accounting.host import waiting_lanes
 from cbprof.analysis.accounting.intervals import Intervals
 from cbprof.analysis.accounting.states import GPU_ACTIVE, States
 from cbprof.analysis.accounting.window import Window
+from cbprof.names import short
 from cbprof.render.picture.scene import Scene, StepBounds, lane_order
 from cbprof.render.theme import STATES, UNTRACED, phase_colors
 from cbprof.render.web.viewer_coarse import MOST_SPANS, Stretches, coarse_document, stretches
@@ -54,6 +56,9 @@ def run_document(scene: Scene, *, most_spans: int = MOST_SPANS, opening_ns: int 
     edges = edges_of(start, dur, window.length_ns)
     count = np.bincount(trace.lane_id[rows], minlength=len(trace.lanes))
     shown = [lane for lane in lanes if count[lane]]
+    waiting = set(waiting_lanes(trace, scene.host).tolist())
+    if waiting.issuperset(lane for lane in shown if not trace.lanes[lane].on_device):
+        waiting = set()  # there is no other thread to look at
     return {
         "title": scene.title,
         "subtitle": scene.subtitle,
@@ -61,9 +66,15 @@ def run_document(scene: Scene, *, most_spans: int = MOST_SPANS, opening_ns: int 
         "length": window.length_ns,
         "firstView": scene.first_view,
         "names": list(trace.names),
+        "short": {index: text for index, name in enumerate(trace.names) if (text := short(name)) != name},
         "colors": phase_colors(trace.names),
         "lanes": [
-            {"name": trace.lanes[lane].name, "device": trace.lanes[lane].device, "count": int(count[lane])}
+            {
+                "name": trace.lanes[lane].name,
+                "device": trace.lanes[lane].device,
+                "count": int(count[lane]),
+                "waits": lane in waiting,
+            }
             for lane in shown
         ],
         "spans": {
