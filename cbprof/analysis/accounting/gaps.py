@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from cbprof.analysis.accounting.host import HostTimeline
 from cbprof.analysis.accounting.intervals import Intervals
+from cbprof.analysis.accounting.lookup import first_of_each, rows_of
 from cbprof.analysis.accounting.phases import nearest_rank
 from cbprof.analysis.accounting.states import ACTIVITY_KINDS, Activity, States
 from cbprof.trace import NONE, Int32, Int64, Lane, Trace, take_or
@@ -18,6 +19,9 @@ WhichGaps = Literal["longest", "all"]
 """Which gaps the plain form of a result lists: the :data:`LONGEST_GAPS`, longest first, or all in the order of time."""
 
 LONGEST_GAPS = 10
+
+_NEVER = np.iinfo(np.int64).max
+"""Starts after everything."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -137,15 +141,15 @@ def find_gaps(trace: Trace, states: States, host: HostTimeline, activity: Activi
     ends_with = _starting_at(trace, states.device, activity, idle.end)
     launch = take_or(host.launch_of, ends_with, NONE)
     step = take_or(trace.step, ends_with, NONE)
-    never = np.iinfo(np.int64).max  # a launch that is not known starts after everything
-    begun = take_or(trace.start_ns, launch, never)
-    over = np.where(launch == NONE, never, begun + take_or(trace.dur_ns, launch, 0))
+    begun = take_or(trace.start_ns, launch, _NEVER)
+    over = np.where(launch == NONE, _NEVER, begun + take_or(trace.dur_ns, launch, 0))
     launch_start = np.clip(begun, idle.start, idle.end)
     launch_end = np.clip(over, idle.start, idle.end)
     late, inside, queue = launch_start - idle.start, launch_end - launch_start, idle.end - launch_end
     if trace.is_profile:
         not_joined: npt.NDArray[np.bool_] = (ends_with != NONE) & (launch == NONE)
-        queued: npt.NDArray[np.bool_] = not_joined & _launched_before(trace, host, idle.start, ends_with)
+        queued = not_joined.copy()
+        queued[not_joined] = _launched_before(trace, host, idle.start[not_joined], ends_with[not_joined])
         late[queued], queue[queued] = 0, (idle.end - idle.start)[queued]
         for part in (late, inside, queue):
             part[not_joined & ~queued] = NONE
@@ -169,6 +173,8 @@ def _launched_before(trace: Trace, host: HostTimeline, time: Int64, span: Int64)
     without a record only because the recording of the host had not begun.
     """
     size = len(trace.lanes)
+    if not len(span):
+        return np.zeros(0, dtype=bool)
     driving = np.isin(host.lane, host.launch_pairs[:, 0])
     if not driving.any():
         return np.zeros(len(span), dtype=bool)
@@ -186,10 +192,8 @@ def _begun(trace: Trace, device: int, activity: Activity, step: Int32, time: Int
     rows = np.flatnonzero(trace.mask(kinds=ACTIVITY_KINDS[activity], device=device) & (trace.step != NONE))
     if not len(rows):
         return np.zeros(len(step), dtype=bool)
-    order = np.argsort(trace.step[rows], kind="stable")  # the spans of a step stay in the order of time
-    steps, first = np.unique(trace.step[rows[order]], return_index=True)
-    at = np.minimum(np.searchsorted(steps, step), len(steps) - 1)
-    begun: npt.NDArray[np.bool_] = (steps[at] == step) & (trace.start_ns[rows[order[first[at]]]] < time)
+    steps, first = first_of_each(trace.step[rows])
+    begun: npt.NDArray[np.bool_] = take_or(trace.start_ns[rows[first]], rows_of(steps, step), _NEVER) < time
     return begun
 
 
@@ -198,8 +202,9 @@ def _starting_at(trace: Trace, device: int, activity: Activity, time: Int64) -> 
     rows = np.flatnonzero(trace.mask(kinds=ACTIVITY_KINDS[activity], device=device) & (trace.dur_ns > 0))
     if not len(rows):
         return np.full(len(time), NONE, dtype=np.int64)
-    rows = rows[np.lexsort((trace.lane_id[rows], trace.start_ns[rows]))]
     start = trace.start_ns[rows]
+    if (start[1:] == start[:-1]).any():
+        rows = rows[np.lexsort((trace.lane_id[rows], start))]
     position = np.minimum(np.searchsorted(start, time), len(rows) - 1)
     return np.where(start[position] == time, rows[position], NONE)
 

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from cbprof.analysis.accounting.intervals import Intervals, overlaps, sum_by, union
 from cbprof.analysis.accounting.launched import Known, known
+from cbprof.analysis.accounting.lookup import last_match
 from cbprof.names import naming, waits
 from cbprof.trace import NONE, Int8, Int32, Int64, Kind, Trace, one_of, take_or
 
@@ -136,6 +137,7 @@ def host_timeline(trace: Trace) -> HostTimeline:
     launch_of = launches(trace)
     what = known(trace, launch_of)
     for device in set(trace.devices) - what.devices:
+        launch_of = launch_of.copy() if launch_of is what.launch_of else launch_of
         launch_of[trace.mask(device=device)] = NONE
     label_of, labels = naming(trace.names)
     return HostTimeline(
@@ -239,7 +241,7 @@ def launches(trace: Trace) -> Int64:
 
     linked = np.flatnonzero(~on_device & has_link)
     rows = np.flatnonzero(on_device & has_link)
-    found[rows] = _last_match(trace.link[linked], linked, trace.link[rows])
+    found[rows] = last_match(trace.link[linked], linked, trace.link[rows])
     if trace.is_profile:
         return found
 
@@ -251,12 +253,12 @@ def launches(trace: Trace) -> Int64:
     stepped = np.flatnonzero(~on_device & (step != NONE) & (launched[name] != NONE))
     rows = rows[step[rows] != NONE]
     size = len(trace.names)
-    found[rows] = _last_match(step[stepped] * size + launched[name[stepped]], stepped, step[rows] * size + name[rows])
+    found[rows] = last_match(step[stepped] * size + launched[name[stepped]], stepped, step[rows] * size + name[rows])
 
     plain = trace.ids_of("launch")
     stepped = np.flatnonzero(~on_device & (step != NONE) & np.isin(name, plain))
     rows = np.flatnonzero((trace.kind == Kind.GPU_COMPUTE) & (step != NONE) & (found == NONE))
-    found[rows] = _last_match(step[stepped], stepped, step[rows])
+    found[rows] = last_match(step[stepped], stepped, step[rows])
     return found
 
 
@@ -272,16 +274,6 @@ def _launched_names(trace: Trace) -> Int64:
     ids = {text: index for index, text in enumerate(trace.names)}
     names = (text.removesuffix(".launch") if text.endswith(".launch") else None for text in trace.names)
     return np.array([NONE if text is None else ids.get(text, NONE) for text in names], dtype=np.int64)
-
-
-def _last_match(keys: Int64, values: Int64, wanted: Int64) -> Int64:
-    """For each wanted key the value of its last occurrence in ``keys``, or -1."""
-    if not len(keys):
-        return np.full(len(wanted), NONE, dtype=np.int64)
-    order = np.argsort(keys, kind="stable")
-    keys, values = keys[order], values[order]
-    position = np.maximum(np.searchsorted(keys, wanted, side="right") - 1, 0)
-    return np.where(keys[position] == wanted, values[position], NONE)
 
 
 def distinct(ids: Int32) -> Int32:

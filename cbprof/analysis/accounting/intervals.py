@@ -49,14 +49,22 @@ def overlaps(a_start: Int64, a_end: Int64, b_start: Int64, b_end: Int64) -> Over
     return Overlaps(a[met], b[met], start[met], end[met])
 
 
+_FEW_TURNS = 1000
+
+
 def count_until(ascending: Int64, time: Int64) -> Int64:
     """For each instant, how many of the ascending values are not after it.
 
-    A binary search of each instant among the values. Where the instants ascend too, and outnumber the values, it
-    searches each value among the instants instead, which is several times as fast.
+    A binary search of each instant among the values. Where the instants ascend too, as they do lane by lane, and
+    outnumber the values, it searches each value among the instants instead, which is several times as fast.
     """
-    if len(time) <= len(ascending) or (time[1:] < time[:-1]).any():
+    if len(time) <= len(ascending):
         return np.searchsorted(ascending, time, side="right")
+    turns = np.flatnonzero(time[1:] < time[:-1]) + 1
+    if len(turns) > _FEW_TURNS:
+        return np.searchsorted(ascending, time, side="right")
+    if len(turns):
+        return np.concatenate([count_until(ascending, part) for part in np.split(time, turns)])
     first_at = np.searchsorted(time, ascending, side="left")  # the first instant that a value is not after
     return np.cumsum(np.bincount(first_at, minlength=len(time))[: len(time)])
 

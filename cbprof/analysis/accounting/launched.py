@@ -71,11 +71,13 @@ class Known(NamedTuple):
     """What is known of launches. ``devices``: those of which something can be said that rests on them.
 
     ``clocks``: None but for the trace of a profiler. ``missing``: where records of a device are missing, by device.
+    ``launch_of``: for each span the host span that launched it by what the records say, or -1.
     """
 
     devices: frozenset[int]
     clocks: Clocks | None
     missing: Mapping[int, Intervals]
+    launch_of: Int64
 
 
 def known(trace: Trace, launch_of: Int64) -> Known:
@@ -84,11 +86,12 @@ def known(trace: Trace, launch_of: Int64) -> Known:
     Only a profiler's launches can fail to be joined: those of our own traces are known by their step.
     """
     if not trace.is_profile:
-        return Known(frozenset(trace.devices), None, {})
+        return Known(frozenset(trace.devices), None, {}, launch_of)
     agreement = clocks(trace, launch_of)
     devices = frozenset(device for device, each in joined(trace, launch_of).items() if each.enough and agreement.agree)
     missing = missing_records(trace, launch_of) if devices else {}
-    return Known(devices, agreement, {device: missing[device] for device in missing.keys() & devices})
+    of_devices = {device: missing[device] for device in missing.keys() & devices}
+    return Known(devices, agreement, of_devices, launch_of)
 
 
 def joined(trace: Trace, launch_of: Int64) -> dict[int, Joined]:

@@ -10,14 +10,13 @@ import numpy as np
 from cbprof.analysis.accounting.gaps import Gaps
 from cbprof.analysis.accounting.host import HostTimeline, counted_on_host, driving_lanes
 from cbprof.analysis.accounting.intervals import Intervals, sum_by, union_by
+from cbprof.analysis.accounting.lookup import first_of_each, rows_of
 from cbprof.analysis.accounting.states import States
 from cbprof.analysis.accounting.window import Window
 from cbprof.trace import NONE, Int8, Int32, Int64, Kind, Trace, take_or
 
 if TYPE_CHECKING:
     import pandas as pd
-
-SPARSE = 8
 
 RECORDED, ANNOTATED = "recorded", "annotations"
 
@@ -111,14 +110,14 @@ def step_times(trace: Trace, run: States, gaps: Gaps, host: HostTimeline) -> Ste
     the trace is cut.
     """
     computes = _spans_with_step(trace, run.device, Kind.GPU_COMPUTE)
-    step, first = _distinct(trace.step[computes])
+    step, first = first_of_each(trace.step[computes])
     size = len(step)
     start = trace.start_ns[computes[first]]
     end = np.full(size, np.iinfo(np.int64).min)
-    np.maximum.at(end, _rows_of(step, trace.step[computes]), trace.start_ns[computes] + trace.dur_ns[computes])
+    np.maximum.at(end, rows_of(step, trace.step[computes]), trace.start_ns[computes] + trace.dur_ns[computes])
     on_host = _on_host(trace, run, host, step)
 
-    ended = _rows_of(step, gaps.step)
+    ended = rows_of(step, gaps.step)
     in_time = np.argsort(start, kind="stable")
     period = np.empty(size, dtype=np.int64)
     if size:
@@ -127,12 +126,12 @@ def step_times(trace: Trace, run: States, gaps: Gaps, host: HostTimeline) -> Ste
 
     def on_device(kind: Kind) -> Int64:
         spans = _spans_with_step(trace, run.device, kind)
-        row = _rows_of(step, trace.step[spans])
+        row = rows_of(step, trace.step[spans])
         spans, row = spans[row != NONE], row[row != NONE]
         return union_by(row, trace.start_ns[spans], trace.start_ns[spans] + trace.dur_ns[spans], size)
 
     def fact(column: Int64 | Int8) -> Int64:
-        return take_or(column.astype(np.int64), _rows_of(trace.steps.step, step), NONE)
+        return take_or(column.astype(np.int64), rows_of(trace.steps.step, step), NONE)
 
     return StepTimes(
         step=step,
@@ -158,8 +157,16 @@ def step_times(trace: Trace, run: States, gaps: Gaps, host: HostTimeline) -> Ste
 def with_host_in(window: Window, steps: StepTimes, trace: Trace, run: States, host: HostTimeline) -> StepTimes:
     """The same steps with only that of the host's time which lies in a window; the rest is as it was."""
     here = Intervals(np.array([window.start_ns]), np.array([window.end_ns]))
-    on_host = _on_host(trace, run, host.within(here), steps.step)
-    return replace(steps, cpu_work_ns=on_host.work, cpu_exposed_ns=on_host.exposed, wait_ns=on_host.wait)
+    leaving = host.select(
+        (host.start < window.start_ns) | (host.end > window.end_ns)
+    )  # few: most lie in it whole
+    whole, kept = (_on_host(trace, run, each, steps.step) for each in (leaving, leaving.within(here)))
+    return replace(
+        steps,
+        cpu_work_ns=steps.cpu_work_ns - whole.work + kept.work,
+        cpu_exposed_ns=steps.cpu_exposed_ns - whole.exposed + kept.exposed,
+        wait_ns=steps.wait_ns - whole.wait + kept.wait,
+    )
 
 
 def work_ends_ns(trace: Trace, device: int, step: int, window: Window) -> int:
@@ -187,16 +194,15 @@ def _on_host(trace: Trace, run: States, host: HostTimeline, step: Int32) -> _Hos
     if run.device not in host.understood:
         return _HostTimes(*(np.full(size, NONE, dtype=np.int64) for _ in _HostTimes._fields))
     segments = host.of_lanes(driving_lanes(trace, host, run.device))
-    row = _rows_of(step, trace.step[segments.span])
+    row = rows_of(step, trace.step[segments.span])
     if (row == NONE).any():
         segments, row = segments.select(row != NONE), row[row != NONE]
-    length, waiting = segments.length_ns, np.flatnonzero(~segments.working)
+    length, waiting = segments.length_ns, ~segments.working
     wait = sum_by(row[waiting], length[waiting], size)
     work = sum_by(row, length, size) - wait
-    del row, length, waiting  # there are as many segments as spans: a large trace needs the room
-    exposed = segments.outside(run.gpu)
-    exposed = exposed.select(exposed.working)
-    return _HostTimes(work, sum_by(_rows_of(step, trace.step[exposed.span]), exposed.length_ns, size), wait)
+    hidden = run.gpu.within(segments.start, segments.end)
+    hidden[waiting] = 0
+    return _HostTimes(work, work - sum_by(row, hidden, size), wait)
 
 
 def _spans_with_step(trace: Trace, device: int, kind: Kind) -> Int64:
@@ -206,28 +212,3 @@ def _spans_with_step(trace: Trace, device: int, kind: Kind) -> Int64:
 def _ends(trace: Trace, spans: Int64) -> Int64:
     """When each span ended; -1 where there is none."""
     return np.where(spans == NONE, NONE, take_or(trace.start_ns, spans, 0) + take_or(trace.dur_ns, spans, 0))
-
-
-def _distinct(step: Int32) -> tuple[Int32, Int64]:
-    """The distinct steps, ascending, and the first row of each."""
-    if (step[1:] < step[:-1]).any():
-        found, first = np.unique(step, return_index=True)
-        return found, first
-    first = np.flatnonzero(np.diff(step, prepend=step[:1] - 1))
-    return step[first], first
-
-
-def _rows_of(steps: Int32, wanted: Int32) -> Int32:
-    """The row of each wanted step in a table of ascending steps, or -1.
-
-    By a table of all numbers in between, unless steps are numbered so sparsely that it would be large.
-    """
-    if not len(steps) or not len(wanted):
-        return np.full(len(wanted), NONE, dtype=np.int32)
-    low, high = min(int(steps[0]), int(wanted.min())), max(int(steps[-1]), int(wanted.max()))
-    if high - low > SPARSE * (len(steps) + len(wanted)):
-        row = np.minimum(np.searchsorted(steps, wanted), len(steps) - 1)
-        return np.where(steps[row] == wanted, row, NONE).astype(np.int32)
-    table = np.full(high - low + 1, NONE, dtype=np.int32)
-    table[steps - low] = np.arange(len(steps))
-    return table[wanted - low]

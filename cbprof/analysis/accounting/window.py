@@ -152,7 +152,7 @@ def _start_of(step: Int64, start: Int64, wanted: int) -> int | None:
 
 def _span_of(trace: Trace, device: int) -> Window:
     rows = trace.mask(device=device) & trace.on_device
-    return Window(int(trace.start_ns[rows].min()), int(trace.end_ns[rows].max()), GPU_SPAN)
+    return Window(int(trace.start_ns[rows].min()), int(trace.end_of(rows).max()), GPU_SPAN)
 
 
 def _annotation(trace: Trace, wanted: str) -> Window:

@@ -97,8 +97,8 @@ class _Findings:
 
 def examine(trace: Trace, what: Known | None = None) -> Health:
     """Examine the trace of a profiler. Pass what is known of its launches, if it is at hand."""
-    launch_of = launches(trace)
-    what = known(trace, launch_of) if what is None else what
+    what = known(trace, launches(trace)) if what is None else what
+    launch_of = what.launch_of
     found = _Findings(reliable=trace.complete and trace.meta.reliable)
     found.counts |= trace.meta.health
     found.warnings += trace.meta.warnings

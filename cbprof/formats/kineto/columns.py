@@ -65,6 +65,7 @@ Key = TypeVar("Key", bound=Hashable)
 _What = tuple[str | None, str] | tuple[str | None, str, str]
 
 _INTERNED_LINKS_FROM = 1 << 62
+_ARROWS = frozenset({"s", "f"})
 _AT_THE_END = 1 << 62  # the place of spans that come from two events
 _NO_ARGS = Args()
 
@@ -187,7 +188,7 @@ class Collector:
 
     def _links(self, args: Sequence[Args]) -> Int64:
         """Correlation ids as int64. Ids that do not fit are numbered from ``_INTERNED_LINKS_FROM`` up: none collide."""
-        links: list[Any] = [_link_of(arg) if arg.correlation is None else arg.correlation for arg in args]
+        links: list[Any] = [arg.correlation_id if arg.correlation is None else arg.correlation for arg in args]
         try:
             column = np.array(links, dtype=np.int64) if links else np.empty(0, dtype=np.int64)
             if column.max(initial=0) < _INTERNED_LINKS_FROM and column.min(initial=0) >= NONE:
@@ -206,7 +207,7 @@ class Collector:
     def _add_others(self, events: Sequence[Any]) -> None:
         """Take the names of processes and threads, the events that begin or end a span, and the arrows of launches."""
         for event in events:
-            if event.ph == "X":
+            if event.ph == "X" or (event.cat in BESIDE_IDS and event.ph in _ARROWS):  # nearly all
                 continue
             if event.ph == "M" and event.args and isinstance(event.args.name, str):
                 if event.name == "thread_name":
@@ -217,7 +218,7 @@ class Collector:
                 self.process_labels[event.pid] = event.args.labels
             elif event.ph in {"B", "E"}:
                 self._edges.append(_Edge(event.ph == "B", _time_of(event), event))
-            elif event.ph in {"s", "f"} and event.cat not in BESIDE_IDS and is_of_launch(event.name, event.cat):
+            elif event.ph in _ARROWS and is_of_launch(event.name, event.cat):
                 named = (event.cat, event.name, str(event.id))
                 self.arrows.append(Arrow(event.ph == "s", named, event.pid, event.tid, _time_of(event)))
 
@@ -239,11 +240,6 @@ class Collector:
             start = np.array([begin.time_ns for begin, _ in matched], dtype=np.int64)
             end = np.array([end.time_ns for _, end in matched], dtype=np.int64)
             self._add_spans(_AT_THE_END, [begin.event for begin, _ in matched], start, end - start)
-
-
-def _link_of(args: Args) -> int | str:
-    """The id of a launch in the words of XLA; -1 where there is none."""
-    return NONE if args.correlation_id is None else args.correlation_id
 
 
 def _marked(event: Any) -> _What:

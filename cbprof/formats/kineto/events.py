@@ -1,8 +1,8 @@
 """The events of a Chrome trace as typed records, from JSON that may be odd or broken.
 
-Three records hold the same fields. The narrow one is what nearly every file fits and is decoded fastest; the next
-keeps the text of its times, for those that float64 cannot hold; the last takes a value of any type in any place, for
-exporters that write numbers as strings.
+Three records hold the same fields, in the order in which Kineto writes them: the decoder looks for the next one first.
+The narrow record is what nearly every file fits and is decoded fastest; the next keeps the text of its times, for those
+that float64 cannot hold; the last takes a value of any type in any place, for exporters that write numbers as strings.
 """
 
 from __future__ import annotations
@@ -15,20 +15,22 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct
 
+from cbprof.trace import NONE
+
 NO_TEXT = Raw(b"")
 
 
 class Args(Struct, gc=False):
     """What an importer needs of ``args``.
 
-    ``correlation_id`` is what XLA calls ``correlation``. In an event of metadata, ``name`` is that of a process or a
-    thread, and ``labels`` are those of a process.
+    ``correlation_id`` is what XLA calls ``correlation``, -1 where there is none. In an event of metadata, ``name`` is
+    that of a process or a thread, and ``labels`` are those of a process.
     """
 
     device: int | str | None = None
     stream: int | str | None = None
     correlation: int | str | None = None
-    correlation_id: int | str | None = None
+    correlation_id: int | str = NONE
     name: Any = None
     labels: Any = None
 
@@ -39,10 +41,10 @@ class Event(Struct, gc=False):
     ph: str = ""
     cat: str | None = ""
     name: str = ""
-    ts: float | None = None
-    dur: float | None = None
     pid: int | str | None = None
     tid: int | str | None = None
+    ts: float | None = None
+    dur: float | None = None
     id: Any = None
     args: Args | None = None
 
@@ -53,10 +55,10 @@ class TextEvent(Struct, gc=False):
     ph: str = ""
     cat: str | None = ""
     name: str = ""
-    ts: Raw = NO_TEXT
-    dur: Raw = NO_TEXT
     pid: int | str | None = None
     tid: int | str | None = None
+    ts: Raw = NO_TEXT
+    dur: Raw = NO_TEXT
     id: Any = None
     args: Args | None = None
 
@@ -67,10 +69,10 @@ class LooseEvent(Struct, gc=False):
     ph: Any = ""
     cat: Any = ""
     name: Any = ""
-    ts: Raw = NO_TEXT
-    dur: Raw = NO_TEXT
     pid: Any = None
     tid: Any = None
+    ts: Raw = NO_TEXT
+    dur: Raw = NO_TEXT
     id: Any = None
     args: Any = None
 
@@ -112,7 +114,7 @@ def narrowed(event: LooseEvent) -> TextEvent:
             device=_scalar(args.get("device")),
             stream=_scalar(args.get("stream")),
             correlation=_scalar(args.get("correlation")),
-            correlation_id=_scalar(args.get("correlation_id")),
+            correlation_id=NONE if (told := _scalar(args.get("correlation_id"))) is None else told,
             name=args.get("name"),
             labels=args.get("labels"),
         ),
