@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from cbprof.analysis.accounting.states import Activity
     from cbprof.analysis.gate.check import Limits
     from cbprof.analysis.summary import Summary
+    from cbprof.render.views.baseline import BaselineView
     from cbprof.render.views.examined import ComparisonView, HazardsView, HealthView, LimitsView, RanksView
     from cbprof.render.views.requests import RequestsView
     from cbprof.render.views.run import GapsView, PredictionView, StepsView, SummaryView, TimelineView
@@ -49,6 +50,83 @@ def load(path: str | Path, *, cached: bool = True, progress: Callable[[int, int]
     from cbprof.formats import load as load_trace
 
     return Recording(load_trace(path, cached=cached, progress=progress), Path(path))
+
+
+def load_runs(path: str | Path, read: Callable[[Path], Recording] = load) -> tuple[Recording, ...]:
+    """The run of a file and, where it is the first of several of ``cbprof run --repeat``, those of them beside it.
+
+    ``read`` reads each file. Raises DataError where one cannot be read.
+    """
+    from cbprof.files import with_infix
+
+    first = read(Path(path))
+    said = first.trace.meta.extra.get("repeat")
+    if not isinstance(said, dict) or not isinstance(said.get("of"), int):
+        return (first,)
+    paths = (with_infix(Path(path), str(number)) for number in range(2, said["of"] + 1))
+    others = [read(each) for each in paths if each.is_file()]
+    return (first, *(each for each in others if each.trace.meta.extra.get("repeat") == said))
+
+
+def compare_runs(
+    before: Sequence[Recording],
+    after: Sequence[Recording],
+    *,
+    steps: Steps | None = None,
+    seed: int = 0,
+    fail_if: Sequence[str] = (),
+    all_rows: bool = False,
+) -> ComparisonView:
+    """Several runs before a change, and several after it: their medians, and the two median runs in detail.
+
+    The rest is as in :meth:`Recording.compare`. A limit is broken only where the runs are apart.
+    """
+    from cbprof.analysis.gate import runs
+    from cbprof.analysis.gate.compare import FailIf, compare
+    from cbprof.render.views.examined import ComparisonView
+
+    conditions = [FailIf.parse(text) for text in fail_if]
+    if len(before) == len(after) == 1:
+        sides = None
+        old, new = before[0], after[0]
+    else:
+        old_runs, new_runs = (runs.Runs.of([each.trace for each in side], steps=steps) for side in (before, after))
+        sides = (old_runs, new_runs)
+        old, new = before[runs.median_run(sides[0])], after[runs.median_run(sides[1])]
+    found = compare(old.trace, new.trace, steps=steps, seed=seed)
+    limits = tuple(each.judge(found) if sides is None else runs.judge(each, *sides) for each in conditions)
+    return ComparisonView((old.name, new.name), found, limits, all_rows, sides)
+
+
+def save_baseline(runs: Sequence[Recording], path: str | Path) -> Path:
+    """Write the figures of runs of one workload as a small JSON file, or into a folder under the name of the first.
+
+    Raises UsageError where the runs are not of one workload, or the file cannot be written.
+    """
+    from cbprof.analysis.gate.runs import Runs
+    from cbprof.render.views.baseline import baseline_at, write_baseline
+
+    target = baseline_at(Path(path), runs[0].name)
+    files = [file for run in runs for file in run.files]
+    write_baseline(Runs.of([run.trace for run in runs]), target, of=files)
+    return target
+
+
+def compare_baseline(runs: Sequence[Recording], path: str | Path, *, fail_if: Sequence[str] = ()) -> BaselineView:
+    """Runs against what :func:`save_baseline` wrote before; ``fail_if`` as in :meth:`Recording.compare`.
+
+    Raises DataError where there is no baseline, UsageError where it was measured in another way.
+    """
+    from cbprof.analysis.gate.compare import FailIf
+    from cbprof.analysis.gate.runs import Runs, check_comparable, judge
+    from cbprof.render.views.baseline import BaselineView, baseline_at, read_baseline
+
+    conditions = [FailIf.parse(text) for text in fail_if]
+    source = baseline_at(Path(path), runs[0].name)
+    before, after = read_baseline(source), Runs.of([run.trace for run in runs])
+    check_comparable(before, after)
+    limits = tuple(judge(condition, before, after) for condition in conditions)
+    return BaselineView(runs[0].name, (before, after), limits, (source, *(file for run in runs for file in run.files)))
 
 
 def load_ranks(
@@ -178,13 +256,7 @@ class Recording:
         ``fail_if``: what must not have happened, as ``["slower:2%", "idle:1pp"]``; the view's ``limits`` say whether.
         ``all_rows``: show every host phase, however many there are.
         """
-        from cbprof.analysis.gate.compare import FailIf, compare
-        from cbprof.render.views.examined import ComparisonView
-
-        conditions = [FailIf.parse(text) for text in fail_if]
-        found = compare(self.trace, other.trace, steps=steps, seed=seed)
-        limits = tuple(condition.judge(found) for condition in conditions)
-        return ComparisonView((self.name, other.name), found, limits, all_rows)
+        return compare_runs([self], [other], steps=steps, seed=seed, fail_if=fail_if, all_rows=all_rows)
 
     def requests(self, *, request: int | None = None, all_rows: bool = False) -> RequestsView:
         """The requests, slowest first, and where the time of each went.

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from cbprof.cli.options import Format, parse_steps, refuse_with
-from cbprof.cli.reading import NoCache, read
+from cbprof.cli.reading import NoCache, read_runs
 from cbprof.cli.writing import show
 
 
@@ -35,8 +35,10 @@ def compare(
 ) -> None:
     """Compare two traces of one workload: time, idle time, phase by phase, and how sure the difference is.
 
-    Runs of different lengths are compared per token. The exit code is 1 where a --fail-if condition holds, and 2 where
-    the traces were measured in different ways (CUDA events, CUPTI, emulated), since their figures do not compare.
+    Where `cbprof run --repeat` made several runs of either, their medians are compared, and a --fail-if condition holds
+    only where the runs are apart. Runs of different lengths are compared per token. The exit code is 1 where a
+    --fail-if condition holds, and 2 where the traces were measured in different ways (CUDA events, CUPTI, emulated),
+    since their figures do not compare.
 
     Examples:
 
@@ -44,10 +46,12 @@ def compare(
 
         cbprof compare before.json after.json --fail-if slower:2% --fail-if idle:1pp --format md
     """
+    from cbprof.api import compare_runs
+
     if json:
         refuse_with(context, "--json", "all_rows", "layout")
     chosen = parse_steps(steps)
-    first, second = (read(path, no_cache=no_cache) for path in (before, after))
-    comparison = first.compare(second, steps=chosen, seed=seed, fail_if=fail_if or (), all_rows=all_rows)
+    first, second = (read_runs(path, no_cache=no_cache) for path in (before, after))
+    comparison = compare_runs(first, second, steps=chosen, seed=seed, fail_if=fail_if or (), all_rows=all_rows)
     show(comparison, json=json, layout=layout)
     raise typer.Exit(int(not comparison.passed))

@@ -15,6 +15,7 @@ import typer
 
 from cbprof import __version__
 from cbprof.cli import (
+    baseline,
     check,
     compare,
     convert,
@@ -72,6 +73,7 @@ app.command()(requests.requests)
 app.command()(predict.predict)
 app.command()(hazards.hazards)
 app.command()(check.check)
+app.add_typer(baseline.app, name="baseline")
 app.command()(convert.convert)
 app.command()(doctor.doctor)
 app.command()(lab.lab)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated
@@ -33,6 +34,13 @@ def read(path: Path, *, no_cache: bool = False) -> Recording:
 
     with reading_bar(path.name, Console(stderr=True)) as progress:
         return load(path, cached=not no_cache, progress=progress)
+
+
+def read_runs(path: Path, *, no_cache: bool = False) -> tuple[Recording, ...]:
+    """The run of a file, and its repetitions; see :func:`cbprof.api.load_runs`."""
+    from cbprof.api import load_runs
+
+    return load_runs(path, partial(read, no_cache=no_cache))
 
 
 @contextmanager

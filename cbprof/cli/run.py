@@ -6,6 +6,7 @@ import os
 from contextlib import ExitStack
 from enum import StrEnum
 from pathlib import Path
+from secrets import token_hex
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -101,6 +102,12 @@ def run(
         str | None,
         typer.Option(metavar="FIRST:LAST", help="Profile these steps with CUPTI too, into NAME.cupti.json.gz."),
     ] = None,
+    repeat: Annotated[
+        int,
+        typer.Option(
+            min=1, help="Serve so often, with the modes by turns, and tell the spread. Run 2 is NAME.2, and so on."
+        ),
+    ] = 1,
     force: Annotated[bool, typer.Option("--force", "-f", help="Replace an older trace of that name.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No live line.")] = False,
 ) -> None:
@@ -119,6 +126,8 @@ def run(
         cbprof run --batch 8 --requests 64 --prompt-len 4:64 --new-tokens 8:128 --rate 20
 
         cbprof run --mode multi --steps-per-sync 8
+
+        cbprof run --repeat 3 -o a.json
 
         cbprof run --engine transformers --mode sync --temperature 0
 
@@ -167,12 +176,13 @@ def run(
         ModeChoice.both: {"sync": with_infix(output, "sync"), "async": with_infix(output, "async")},
     }
     paths = {each: placement.path(path) for each, path in paths_of[mode].items()}
-    check_is_new(paths.values(), force=force)
+    rounds = [paths, *({each: with_infix(path, f"{n}") for each, path in paths.items()} for n in range(2, repeat + 1))]
+    check_is_new((path for each in rounds for path in each.values()), force=force)
     if placement.world_size > 1:
         _keep_cores_apart(config, placement)
     quiet = quiet or workload.rank > 0
-    runs = _serve(engine, config, workload, paths, cupti=parse_window(cupti), quiet=quiet)
-    raise typer.Exit(_conclude(runs) if not workload.rank else _conclude_in_brief(runs, workload.rank))
+    runs = _serve(engine, config, workload, rounds, cupti=parse_window(cupti), quiet=quiet)
+    raise typer.Exit(_conclude(runs, len(paths)) if not workload.rank else _conclude_in_brief(runs, workload.rank))
 
 
 def _slots(mode: ModeChoice, steps_per_sync: int | None) -> int:
@@ -190,12 +200,12 @@ def _serve(
     engine: EngineChoice,
     config: EngineConfig,
     workload: Workload,
-    paths: dict[Mode, Path],
+    rounds: list[dict[Mode, Path]],
     *,
     cupti: tuple[int, int] | None,
     quiet: bool,
 ) -> list[RecordedRun]:
-    """Run each mode, until one is interrupted."""
+    """Run each mode, and again as often as there are ``rounds``, until one is interrupted."""
     from rich.console import Console
 
     from cbprof.cli.live import can_draw
@@ -206,39 +216,47 @@ def _serve(
     if config.compiled:
         config = resolve(config)  # which refuses it without a GPU, before anything is loaded
     console = Console(stderr=True, quiet=quiet)
-    runs: dict[Mode, RecordedRun] = {}
+    said = {"repeat": {"of": len(rounds), "id": token_hex(8)}} if len(rounds) > 1 else {}
+    runs: list[RecordedRun] = []
     with ExitStack() as stack:
         with spinner(console, f"loading {config.model}"):
-            opened = stack.enter_context(open_engine(engine.value, config, paths))
+            opened = stack.enter_context(open_engine(engine.value, config, rounds[0]))
         if cupti is not None and opened.config.device != "cuda":
             raise UsageError("--cupti needs a CUDA device: without one there are no kernels to see")
-        for mode, path in paths.items():
+        for mode, path in (each for paths in rounds for each in paths.items()):
             with token_progress(mode, workload.most_tokens, shown=can_draw() and not quiet) as watch:
-                runs[mode] = opened.record(workload, mode, path, cupti=cupti, watch=watch)
-            if runs[mode].interrupted:
+                runs.append(opened.record(workload, mode, path, cupti=cupti, watch=watch, said=said))
+            if runs[-1].interrupted:
                 break
-    return list(runs.values())
+    return runs
 
 
-def _conclude(runs: list[RecordedRun]) -> int:
-    """Print the numbers, whether the tokens agree, and what to type next."""
+def _conclude(runs: list[RecordedRun], n_modes: int) -> int:
+    """Print the numbers, whether the tokens agree, and what to type next. Of ``n_modes`` runs each is a round."""
     from rich.console import Console
 
+    from cbprof.analysis.gate.runs import Runs
     from cbprof.analysis.summary import summarize
     from cbprof.formats import load
+    from cbprof.render.tables.runs import gain_line, spread_sheet
     from cbprof.render.tables.summary import comparison_table, summary_table
     from cbprof.render.terminal.pictures import run_strips
 
     console = Console()
     traces = [load(run.path) for run in runs]
     summaries = [summarize(trace) for trace in traces]
-    console.print(summary_table(summaries[0]) if len(runs) == 1 else comparison_table(*summaries))
-    console.print(run_strips(traces))
+    console.print(summary_table(summaries[0]) if n_modes == 1 or len(runs) == 1 else comparison_table(*summaries[:2]))
+    console.print(run_strips(traces[:n_modes]))
+    if len(runs) > n_modes:
+        groups = {traces[first].mode or "": Runs.of(traces[first::n_modes]) for first in range(n_modes)}
+        console.print(spread_sheet(groups).to_rich())
+        if n_modes == 2:
+            console.print(gain_line(groups["sync"], groups["async"]))
     differ = False
     outcomes = [run.outcome for run in runs if run.outcome is not None]
-    if len(outcomes) == 2 and not all(run.comparable for run in runs):
+    if len(outcomes) > 1 and not all(run.comparable for run in runs):
         console.print("tokens: not compared, since they are sampled anew in each run; give --temperature 0")
-    elif len(outcomes) == 2:
+    elif len(outcomes) > 1:
         differ = _tokens_differ(runs)
         distinct = min(len(set(tokens)) for outcome in outcomes for tokens in outcome.tokens.values())
         console.print(f"tokens: {'DIFFER' if differ else 'identical'} (at least {distinct} distinct in each request)")
@@ -246,16 +264,17 @@ def _conclude(runs: list[RecordedRun]) -> int:
     for run in runs:
         if run.interrupted:
             say(f"interrupted: {run.path} holds the run so far")
-    say(f"wrote {names}", f"see it: cbprof plot {names}")
+    firsts = " ".join(str(run.path) for run in runs[:n_modes])
+    say(f"wrote {names}", f"see it: cbprof plot {firsts}")
     if any(run.interrupted for run in runs):
         return 130
     return int(differ)
 
 
 def _tokens_differ(runs: list[RecordedRun]) -> bool:
-    """Whether two runs that should give the same tokens did not."""
+    """Whether runs that should give the same tokens did not."""
     outcomes = [run.outcome for run in runs if run.outcome is not None and run.comparable]
-    return len(outcomes) == 2 and outcomes[0].tokens != outcomes[1].tokens
+    return any(outcome.tokens != outcomes[0].tokens for outcome in outcomes)
 
 
 def _conclude_in_brief(runs: list[RecordedRun], rank: int) -> int:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from cbprof.engine.config import EngineConfig, Mode
@@ -29,6 +30,8 @@ from cbprof.record.span_tracer import SpanTracer
 
 if TYPE_CHECKING:
     from cbprof.engine.devices.cuda import CudaDevice
+
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 Watch = Callable[[Recorder], None]
 """Gets the recorder before the run starts, to show progress."""
@@ -58,9 +61,11 @@ def record(
     *,
     cupti: tuple[int, int] | None = None,
     watch: Watch | None = None,
+    said: Mapping[str, Any] = _NOTHING,
 ) -> RecordedRun:
     """Serve ``workload`` in ``mode`` and write its trace to ``path`` while it runs.
 
+    ``said``: what else the trace is to say of itself.
     ``cupti`` (first, last) puts those steps under torch.profiler as well, whose trace goes to ``NAME.cupti.json.gz``.
     Ctrl-C ends the run early and keeps the trace so far, with ``complete`` false; so does an error, which is then
     raised again.
@@ -68,7 +73,7 @@ def record(
     workload = workload.ended_by(engine.end_tokens)
     requests = workload.make_requests(engine.vocab_size)
     origin_ns, base_time_ns = time.perf_counter_ns(), time.time_ns()
-    meta = _metadata(engine, workload, mode, base_time_ns)
+    meta = _metadata(engine, workload, mode, base_time_ns).changed(extra=said)
     writer = TraceWriter(path, meta)
     clock = _device_clock(engine.device)
     tracer = SpanTracer(writer, clock, device=engine.config.device_index, origin_ns=origin_ns).start()
@@ -99,7 +104,6 @@ def _finish(
     if not recorded.tokens:
         writer.abandon()
         return
-    counters = None if outcome is None else outcome.counters
     final = replace(
         meta,
         complete=outcome is not None,
@@ -108,9 +112,15 @@ def _finish(
         device_error_ns=recorded.device_error_ns,
         edges=recorded.edges,
         cupti=profiled,
-        extra={"dropped_tokens": counters.dropped, "preemptions": counters.preemptions} if counters else {},
+        extra={**meta.extra, **_outcome_facts(outcome)},
     )
     writer.close(final)
+
+
+def _outcome_facts(outcome: Outcome | None) -> dict[str, int]:
+    if outcome is None:
+        return {}
+    return {"dropped_tokens": outcome.counters.dropped, "preemptions": outcome.counters.preemptions}
 
 
 def _device_clock(device: CudaDevice | HostDevice) -> DeviceClock:
@@ -144,7 +154,14 @@ class Recordable(Protocol):
     def config(self) -> EngineConfig: ...
 
     def record(
-        self, workload: Workload, mode: Mode, path: Path, *, cupti: tuple[int, int] | None, watch: Watch | None
+        self,
+        workload: Workload,
+        mode: Mode,
+        path: Path,
+        *,
+        cupti: tuple[int, int] | None,
+        watch: Watch | None,
+        said: Mapping[str, Any] = _NOTHING,
     ) -> RecordedRun:
         """Serve ``workload`` and write its trace to ``path``; see :func:`cbprof.record.session.record`."""
 
@@ -156,14 +173,28 @@ def open_engine(name: str, config: EngineConfig, modes: Collection[Mode]) -> Abs
 
 class _Own(Engine):
     def record(
-        self, workload: Workload, mode: Mode, path: Path, *, cupti: tuple[int, int] | None, watch: Watch | None
+        self,
+        workload: Workload,
+        mode: Mode,
+        path: Path,
+        *,
+        cupti: tuple[int, int] | None,
+        watch: Watch | None,
+        said: Mapping[str, Any] = _NOTHING,
     ) -> RecordedRun:
-        return record(self, workload, mode, path, cupti=cupti, watch=watch)
+        return record(self, workload, mode, path, cupti=cupti, watch=watch, said=said)
 
 
 class _Transformers(TransformersEngine):
     def record(
-        self, workload: Workload, mode: Mode, path: Path, *, cupti: tuple[int, int] | None, watch: Watch | None
+        self,
+        workload: Workload,
+        mode: Mode,
+        path: Path,
+        *,
+        cupti: tuple[int, int] | None,
+        watch: Watch | None,
+        said: Mapping[str, Any] = _NOTHING,
     ) -> RecordedRun:
         workload = workload.ended_by(self.end_tokens)
         requests = workload.make_requests(self.vocab_size)
@@ -172,6 +203,7 @@ class _Transformers(TransformersEngine):
             "model": self.config.model,
             "workload": {"batch": self.config.max_batch, **vars(workload)},
             **rank_facts(workload.rank, workload.world_size),
+            **said,
         }
         attachment = attach("transformers", path, meta=meta, step_begins=None if window is None else window.step_begins)
         outcome: Outcome | None = None

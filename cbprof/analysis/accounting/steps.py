@@ -157,9 +157,7 @@ def step_times(trace: Trace, run: States, gaps: Gaps, host: HostTimeline) -> Ste
 def with_host_in(window: Window, steps: StepTimes, trace: Trace, run: States, host: HostTimeline) -> StepTimes:
     """The same steps with only that of the host's time which lies in a window; the rest is as it was."""
     here = Intervals(np.array([window.start_ns]), np.array([window.end_ns]))
-    leaving = host.select(
-        (host.start < window.start_ns) | (host.end > window.end_ns)
-    )  # few: most lie in it whole
+    leaving = host.select((host.start < window.start_ns) | (host.end > window.end_ns))  # few: most lie in it whole
     whole, kept = (_on_host(trace, run, each, steps.step) for each in (leaving, leaving.within(here)))
     return replace(
         steps,

@@ -17,7 +17,7 @@ from cbprof.analysis.device import DeviceSummary
 from cbprof.analysis.gate.limits import LimitResult, parse_percent
 from cbprof.analysis.summary import Summary, summarize
 from cbprof.errors import UsageError
-from cbprof.meta import Evidence
+from cbprof.meta import Evidence, Meta
 from cbprof.names import naming
 from cbprof.trace import Int64, Trace
 
@@ -230,6 +230,11 @@ def _facts(meta: Mapping[str, Any]) -> dict[str, Any]:
         elif value is not None:
             facts[key] = value
     return facts
+
+
+def workload_of(meta: Meta) -> dict[str, Any]:
+    """What was served, with dotted keys, as a comparison looks at it."""
+    return {key: value for key, value in _facts(meta.to_json()).items() if key.split(".")[0] in WORKLOAD}
 
 
 class _Steps(NamedTuple):

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from cbprof.analysis.gate.compare import Comparison
 from cbprof.analysis.gate.limits import LimitResult
+from cbprof.analysis.gate.runs import Runs
 from cbprof.analysis.hazards.hazards import Hazards
 from cbprof.analysis.profiles.health import Health
 from cbprof.analysis.ranks.report import RanksReport
@@ -23,6 +24,7 @@ from cbprof.render.tables.ci import github_annotation, write_junit
 from cbprof.render.tables.hazards import hazard_table, rules_sheet
 from cbprof.render.tables.health import health_sheet, health_table
 from cbprof.render.tables.ranks import job_sheets, ranks_sheet, slow_sheet, write_ranks_csv
+from cbprof.render.tables.runs import changes_sheet, runs_json, runs_panel
 from cbprof.render.terminal.ranks import ranks_terminal
 from cbprof.render.views.view import View, one_row
 from cbprof.render.web.ranks_page import write_ranks_page
@@ -38,26 +40,34 @@ MOST_JOBS = 10
 class ComparisonView(View):
     """Two runs of one workload. ``limits``: what was demanded of the change, and whether it was met.
 
-    ``all_rows``: show every host phase.
+    ``all_rows``: show every host phase. ``runs``: all runs before and after, where there are several; the two in detail
+    are the median ones.
     """
 
     names: tuple[str, str]
     full: Comparison
     limits: tuple[LimitResult, ...] = ()
     all_rows: bool = False
+    runs: tuple[Runs, Runs] | None = None
 
     @property
     def passed(self) -> bool:
         return all(limit.passed for limit in self.limits)
 
     def sheets(self) -> Iterable[Sheet]:
-        return comparison_sheets.sheets(self.full, self.names, self.limits, all_rows=self.all_rows)
+        if self.runs is not None:
+            yield changes_sheet(*self.runs)
+        yield from comparison_sheets.sheets(self.full, self.names, self.limits, all_rows=self.all_rows)
 
     def to_rich(self) -> RenderableType:
-        return comparison_sheets.comparison_panels(self.full, self.names, self.limits, all_rows=self.all_rows)
+        limits = () if self.runs else self.limits
+        detail = comparison_sheets.comparison_panels(self.full, self.names, limits, all_rows=self.all_rows)
+        return detail if self.runs is None else Group(detail, runs_panel(*self.runs, self.limits))
 
     def to_json(self) -> dict[str, Any]:
-        return self.full.to_json() | {"files": self.names, "fail_if": [limit._asdict() for limit in self.limits]}
+        runs = {} if self.runs is None else {"runs": runs_json(*self.runs)}
+        limits = [limit._asdict() for limit in self.limits]
+        return self.full.to_json() | runs | {"files": self.names, "fail_if": limits}
 
     def plot(self) -> Figure:
         """The states of both runs, as shares of their time."""
