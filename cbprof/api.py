@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from cbprof.render.views.baseline import BaselineView
     from cbprof.render.views.examined import ComparisonView, HazardsView, HealthView, LimitsView, RanksView
     from cbprof.render.views.requests import RequestsView
-    from cbprof.render.views.run import GapsView, PredictionView, StepsView, SummaryView, TimelineView
+    from cbprof.render.views.run import DeviceWorkView, GapsView, PredictionView, StepsView, SummaryView, TimelineView
     from cbprof.trace import Trace
 
 TRACES = (".json", ".json.gz")
@@ -218,6 +218,12 @@ class Recording:
         from cbprof.render.views.run import StepsView
 
         return StepsView(self.summary(steps=steps).full)
+
+    def device_work(self, *, steps: Steps | None = None) -> DeviceWorkView:
+        """What the devices ran, kernel by kernel and by group; empty without records of single kernels."""
+        from cbprof.render.views.run import DeviceWorkView
+
+        return DeviceWorkView(self.summary(steps=steps).full)
 
     def predict(
         self,

@@ -114,15 +114,6 @@ def short(name: str) -> str:
     return f"{match['file']}: {match['function']}" if match else name
 
 
-def short_kernel(name: str) -> str:
-    """A kernel without its return type, template and arguments: ``at::native::vectorized_elementwise_kernel``.
-
-    What the program calls it stays in front: ``layers.0.attention: gemm``.
-    """
-    mark, colon, kernel = name.rpartition(": ")
-    return mark + colon + (re.split(r"[<(]", kernel.removeprefix("void "), maxsplit=1)[0].strip() or kernel)
-
-
 def waits(name: str) -> bool:
     """Whether a Python function of this name does nothing but wait: for a lock, for a file, for time to pass."""
     function = name.rpartition(": ")[2] if ".py" in name else name

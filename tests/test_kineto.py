@@ -17,13 +17,13 @@ from kineto_samples import DECODE, HOST, call, host, kernel, text_of, thread_nam
 
 from cbprof.analysis.accounting.host import launches
 from cbprof.analysis.profiles.health import examine
+from cbprof.analysis.profiles.kernels import short_kernel
 from cbprof.errors import DataError
 from cbprof.formats import load
 from cbprof.formats.bytes import stream
 from cbprof.formats.kineto import helper as kineto_helper
 from cbprof.formats.kineto import read as kineto
 from cbprof.formats.kineto.columns import NOT_A_TIME, from_floats, from_text
-from cbprof.names import short_kernel
 from cbprof.trace import Kind, Trace
 
 NONE = -1

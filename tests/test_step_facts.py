@@ -64,7 +64,7 @@ def test_a_gap_names_what_ended_it(tmp_path: Path) -> None:
     )
     text = [row[0] for row in gap_lengths(summary.devices[0]).rows]
     assert "before step 1: gemm, by cudaGraphLaunch, stream 7" in text
-    _, gaps = write_csv(summary, tmp_path / "tables")
+    _, gaps, _ = write_csv(summary, tmp_path / "tables")
     with gaps.open(encoding="utf-8", newline="") as file:
         (row,) = csv.DictReader(file)
     assert (row["ended_by"], row["stream"], row["launch"]) == ("void gemm<1>(int)", "stream 7", "cudaGraphLaunch")

@@ -171,9 +171,16 @@ class DeviceSummary:
             "overlap": self.overlap.to_json() if known else None,
             "over_time": [segment.to_json() for segment in self.over_time] if known else [],
             "over_context": [segment.to_json() for segment in self.over_context] if known else [],
+            "device_work": self.work_to_json(),
             "verdict": self.verdict.to_json(),
             **(self.profile.to_json(self.not_computing_pct, gaps) if self.profile else {}),
         }
+
+    def work_to_json(self) -> list[dict[str, Any]]:
+        """What it ran, kernel by kernel; empty where that was not recorded."""
+        if self.profile is None:
+            return []
+        return [kernel.to_json(self.profile.sum_gpu_ns, len(self.steps)) for kernel in self.profile.kernels]
 
     def gap_to_json(self, row: int) -> dict[str, Any]:
         """One gap. ``host_late_ns``, ``in_launch_ns`` and ``queue_ns`` sum to it: where it lies around the launch.

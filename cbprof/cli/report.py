@@ -79,7 +79,8 @@ def report(
         Path | None, typer.Option("--output", "-o", help="Write a page to send: NAME.html.", metavar="FILE")
     ] = None,
     csv: Annotated[
-        Path | None, typer.Option(help="Also write the steps and the gaps: a folder, or NAME.csv.", metavar="DIR|FILE")
+        Path | None,
+        typer.Option(help="Also write steps, gaps and device work: a folder, or NAME.csv.", metavar="DIR|FILE"),
     ] = None,
     no_cache: NoCache = False,
 ) -> None:
@@ -122,7 +123,7 @@ def report(
         return
     summary = read(trace, no_cache=no_cache).summary(detailed=full, all_rows=all_rows, **which)
     if csv is not None:
-        say("wrote {} {}".format(*summary.write_csv(csv)), err=True)
+        say(f"wrote {' '.join(map(str, summary.write_csv(csv)))}", err=True)
     if json:
         show_json(summary.to_json(gaps.value))
     else:

@@ -5,7 +5,7 @@ Runs of different lengths are compared per token; where steps of the same number
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -15,6 +15,7 @@ import numpy as np
 from cbprof.analysis.accounting.phases import PhaseTime
 from cbprof.analysis.device import DeviceSummary
 from cbprof.analysis.gate.limits import LimitResult, parse_percent
+from cbprof.analysis.profiles.kernel_times import KernelChange, PerStep, kernel_changes, per_step
 from cbprof.analysis.summary import Summary, summarize
 from cbprof.errors import UsageError
 from cbprof.meta import Evidence, Meta
@@ -128,8 +129,8 @@ class Comparison:
 
     ``per_token``: ratio of the time per token over the whole windows. ``per_step``: of the time of the ``n_aligned``
     steps that both have. Both are those of the device that became slowest by it. ``devices``: which of the two runs
-    were compared, by their ids; where each run has one, these two. ``idle_pp``: change of the largest idle share of a
-    device in percentage points. None is unknown.
+    were compared, by their ids; where each run has one, these two. ``kernels``: what these ran. ``idle_pp``: change of
+    the largest idle share of a device in percentage points. None is unknown.
     """
 
     before: Summary
@@ -141,6 +142,7 @@ class Comparison:
     per_token: Ratio | None
     phases: tuple[PhaseChange, ...]
     devices: tuple[tuple[int, int], ...]
+    kernels: tuple[KernelChange, ...] = ()
 
     @property
     def slower(self) -> Ratio | None:
@@ -166,6 +168,7 @@ class Comparison:
             "idle_pp": self.idle_pp,
             "devices": [{"before": before, "after": after} for before, after in self.devices],
             "phases": [asdict(change) | {"ratio": change.ratio} for change in self.phases],
+            "device_work": [change.to_json() for change in self.kernels],
         }
 
 
@@ -200,6 +203,9 @@ def compare(
         per_token=max((_per_token(*pair, scale, seed) for pair in pairs), key=_value, default=None) if scale else None,
         phases=tuple(_phases(old, new)),
         devices=tuple((first.device, second.device) for first, second in pairs),
+        kernels=kernel_changes(
+            _work((first for first, _ in pairs), old.n_steps), _work((second for _, second in pairs), new.n_steps)
+        ),
     )
 
 
@@ -235,6 +241,11 @@ def _facts(meta: Mapping[str, Any]) -> dict[str, Any]:
 def workload_of(meta: Meta) -> dict[str, Any]:
     """What was served, with dotted keys, as a comparison looks at it."""
     return {key: value for key, value in _facts(meta.to_json()).items() if key.split(".")[0] in WORKLOAD}
+
+
+def _work(devices: Iterable[DeviceSummary], n_steps: int) -> PerStep:
+    """What they ran, where it was recorded."""
+    return per_step((kernel for each in devices if each.profile for kernel in each.profile.kernels), n_steps)
 
 
 class _Steps(NamedTuple):

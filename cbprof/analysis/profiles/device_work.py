@@ -16,6 +16,7 @@ from cbprof.analysis.accounting.host import HostTimeline, frames
 from cbprof.analysis.accounting.idle import idle_pct
 from cbprof.analysis.accounting.intervals import Intervals, sum_by, union, union_of, unions_by
 from cbprof.analysis.accounting.states import ACTIVITY_KINDS, States
+from cbprof.analysis.profiles.kernel_times import KernelTime, kernel_times
 from cbprof.trace import NONE, Int32, Int64, Kind, Trace
 
 CLIP_TO_NEXT_START = "clip_to_next_start"
@@ -46,19 +47,24 @@ class Rocclr:
 class Profile:
     """One device in one window, in nanoseconds.
 
-    ``sum_gpu_ns``: durations added up, which counts what overlaps twice. ``compute_busy_ns``: kernels that are no
+    ``kernels``: its work by name, most time first. ``compute_busy_ns``: kernels that are no
     collectives. ``overhead_ns``: the profiler's own, ``idle_outside_ns`` the idle time outside it.
     ``hidden_ns``: by name of an annotation, how long the device was active in it. ``clipped``: the device's activity
     under :data:`CLIP_TO_NEXT_START`, where that differs.
     """
 
-    sum_gpu_ns: int
+    kernels: tuple[KernelTime, ...]
     compute_busy_ns: int
     overhead_ns: int
     idle_outside_ns: int
     hidden_ns: Mapping[str, int]
     rocclr: Rocclr | None
     clipped: Clipped | None
+
+    @property
+    def sum_gpu_ns(self) -> int:
+        """Durations added up, which counts what overlaps twice."""
+        return sum(kernel.ns for kernel in self.kernels)
 
     def to_json(self, not_computing_pct: float | None, gaps: WhichGaps) -> dict[str, Any]:
         """``not_computing_pct``: the share of the window without a kernel, collectives apart."""
@@ -114,7 +120,7 @@ def profile(trace: Trace, states: States, host: HostTimeline) -> Profile:
     computing = trace.mask(kinds=(Kind.GPU_COMPUTE,), device=device) & ~graph_replays(trace)
     overhead = covered(trace.mask(kinds=(Kind.CPU_OVERHEAD,)))
     return Profile(
-        sum_gpu_ns=_sum(trace, states),
+        kernels=kernel_times(trace, device, states.window),
         compute_busy_ns=covered(computing).total_ns,
         overhead_ns=overhead.total_ns,
         idle_outside_ns=states.gaps.subtract(overhead).total_ns,
@@ -122,13 +128,6 @@ def profile(trace: Trace, states: States, host: HostTimeline) -> Profile:
         rocclr=_rocclr(trace, states),
         clipped=_clipped(trace, device),
     )
-
-
-def _sum(trace: Trace, states: States) -> int:
-    busy = trace.mask(kinds=ACTIVITY_KINDS["busy"], device=states.device)
-    start = np.maximum(trace.start_ns[busy], states.window.start_ns)
-    end = np.minimum(trace.start_ns[busy] + trace.dur_ns[busy], states.window.end_ns)
-    return int(np.maximum(end - start, 0).sum())
 
 
 def _hidden(trace: Trace, states: States, host: HostTimeline) -> dict[str, int]:

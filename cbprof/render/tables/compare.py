@@ -14,6 +14,7 @@ from cbprof.names import plain, short
 from cbprof.numbers import count, counted, duration, percent, rate, ratio
 from cbprof.render.panel import framed
 from cbprof.render.sheet import Sheet
+from cbprof.render.tables.device_work import changed_work
 from cbprof.render.tables.summary import comparison_table, lost_in_words
 
 Names = tuple[str, str]
@@ -24,7 +25,7 @@ def comparison_panels(
 ) -> RenderableType:
     """The two runs side by side, the change with its interval, the phases, and the limits."""
     parts: list[RenderableType] = [Text(line) for line in (workload_line(found), *devices_lines(found))]
-    for sheet in (differences(found), ratios(found), phases(found).shortened(all_rows=all_rows)):
+    for sheet in (differences(found), ratios(found), *_parts(found, all_rows=all_rows)):
         if sheet.rows:
             parts += ["", sheet.to_rich()]
     panel = framed(Group(*parts), [" and ".join(plain(name) for name in names)], None)
@@ -35,8 +36,13 @@ def sheets(
     found: Comparison, names: Names, limits: Sequence[LimitResult] = (), *, all_rows: bool = False
 ) -> Iterator[Sheet]:
     """The same as tables."""
-    yield from (figures(found, names), ratios(found), differences(found), phases(found).shortened(all_rows=all_rows))
+    yield from (figures(found, names), ratios(found), differences(found), *_parts(found, all_rows=all_rows))
     yield limits_sheet(limits)
+
+
+def _parts(found: Comparison, *, all_rows: bool) -> tuple[Sheet, Sheet]:
+    """What the host and the device did in a step."""
+    return phases(found).shortened(all_rows=all_rows), changed_work(found, all_rows=all_rows)
 
 
 def limits_sheet(limits: Sequence[LimitResult]) -> Sheet:

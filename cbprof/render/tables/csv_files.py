@@ -1,4 +1,4 @@
-"""The step table and the gaps of a summary as CSV files, for spreadsheets and scripts."""
+"""The steps, the gaps and the device work of a summary as CSV files, for spreadsheets and scripts."""
 
 from __future__ import annotations
 
@@ -19,15 +19,19 @@ GAP_COLUMNS = (
 )
 
 
-def write_csv(summary: Summary, target: Path, *, of: Iterable[Path] = ()) -> tuple[Path, Path]:
-    """Write the steps and the gaps of all devices; return where they are.
+WORK_COLUMNS = ("name", "group", "total_ns", "per_step_ns", "count", "share_pct")
 
-    ``NAME.csv`` gives NAME.steps.csv and NAME.gaps.csv; a folder gives steps.csv and gaps.csv in it. What is unknown is
-    an empty cell. ``of``: the trace, see :func:`cbprof.files.whole_file`. Raises CbprofError where a file cannot be.
+
+def write_csv(summary: Summary, target: Path, *, of: Iterable[Path] = ()) -> tuple[Path, ...]:
+    """Write the steps, the gaps and, of a profile, the device work of all devices; return where they are.
+
+    ``NAME.csv`` gives NAME.steps.csv, NAME.gaps.csv and NAME.device_work.csv; a folder gives steps.csv, gaps.csv and
+    device_work.csv in it. What is unknown is an empty cell. ``of``: the trace, see :func:`cbprof.files.whole_file`.
+    Raises CbprofError where a file cannot be.
     """
     named = target.suffix == ".csv"
     folder, prefix = (target.parent, f"{target.stem}.") if named else (target, "")
-    steps, gaps = folder / f"{prefix}steps.csv", folder / f"{prefix}gaps.csv"
+    steps, gaps, work = (folder / f"{prefix}{name}.csv" for name in ("steps", "gaps", "device_work"))
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -36,7 +40,11 @@ def write_csv(summary: Summary, target: Path, *, of: Iterable[Path] = ()) -> tup
     gap_rows = (row for device in summary.devices for row in _gaps(device))
     write_table(steps, ("device", *STEP_COLUMNS), step_rows, "the steps", of=of)
     write_table(gaps, ("device", *GAP_COLUMNS), gap_rows, "the gaps", of=of)
-    return steps, gaps
+    if all(device.profile is None for device in summary.devices):
+        return steps, gaps
+    work_rows = (row for device in summary.devices for row in _work(device))
+    write_table(work, ("device", *WORK_COLUMNS), work_rows, "the device work", of=of)
+    return steps, gaps, work
 
 
 def _steps(device: DeviceSummary) -> Iterator[Sequence[object]]:
@@ -44,6 +52,11 @@ def _steps(device: DeviceSummary) -> Iterator[Sequence[object]]:
     columns["phase"] = [BATCH_PHASES[phase] if phase >= 0 else None for phase in device.steps.phase.tolist()]
     for row in zip(*columns.values(), strict=True):
         yield (device.device, *("" if value is None else value for value in row))
+
+
+def _work(device: DeviceSummary) -> Iterator[Sequence[object]]:
+    for kernel in device.work_to_json():
+        yield (device.device, *("" if kernel[column] is None else kernel[column] for column in WORK_COLUMNS))
 
 
 def _gaps(device: DeviceSummary) -> Iterator[Sequence[object]]:

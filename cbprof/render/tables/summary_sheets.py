@@ -12,21 +12,22 @@ from cbprof.analysis.accounting.cause_tree import Branch
 from cbprof.analysis.accounting.gaps import LONGEST_GAPS, GapEnd
 from cbprof.analysis.accounting.segments import Segments
 from cbprof.analysis.device import DeviceSummary
+from cbprof.analysis.profiles.kernels import short_kernel
 from cbprof.analysis.summary import Summary
 from cbprof.analysis.verdict.latency import Latency
 from cbprof.analysis.verdict.shortened import SHORTENED_BY
 from cbprof.analysis.verdict.verdict import Verdict
-from cbprof.names import plain, short, short_kernel
+from cbprof.names import plain, short
 from cbprof.numbers import UNKNOWN, count, counted, duration, percent, rate, ratio, signed_duration
 from cbprof.render.evidence import step_source_in_short
 from cbprof.render.panel import HEADER, LABEL, framed
 from cbprof.render.sheet import MOST_ROWS, Sheet
+from cbprof.render.tables.device_work import cut_kernel, device_work
 from cbprof.render.tables.summary import causes_in_words, lost_in_words, place_of, summary_table
 from cbprof.trace import NONE
 
 NOT_ENOUGH_RECORDED = "unknown, for too little of the host was recorded"
 
-KERNEL_LENGTH = 40
 MOST_LISTED = 8
 
 TREE_DEPTH = 3
@@ -96,6 +97,8 @@ def details(summary: Summary, *, all_rows: bool = False) -> Iterator[Sheet]:
     """Everything below the key figures, as far as it is known."""
     yield phases(summary).shortened(all_rows=all_rows)
     device = summary.most_idle
+    if device is not None and device.profile is not None:
+        yield device_work(device, all_rows=all_rows)
     if device is not None and device.idle_ns is not None:
         if any(branch.children for branch in device.causes.tree):
             yield cause_tree(device)
@@ -147,8 +150,7 @@ def _ended_by(end: GapEnd) -> str:
     """``nvjet_tst_64x8, by cudaGraphLaunch on stream 7``."""
     if end.name is None:
         return ""
-    kernel = short_kernel(end.name)
-    kernel = kernel if len(kernel) <= KERNEL_LENGTH else f"{kernel[: KERNEL_LENGTH - 3]}..."
+    kernel = cut_kernel(short_kernel(end.name))
     by = f"by {end.launch}" if end.launch else "launch unknown"
     return f"{kernel}, {by}, {end.stream}"
 

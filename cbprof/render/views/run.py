@@ -21,7 +21,8 @@ from cbprof.render.charts.run import gap_chart
 from cbprof.render.charts.steps import prediction_chart
 from cbprof.render.sheet import Sheet
 from cbprof.render.tables import summary_sheets
-from cbprof.render.tables.csv_files import write_csv
+from cbprof.render.tables.csv_files import WORK_COLUMNS, write_csv
+from cbprof.render.tables.device_work import device_work
 from cbprof.render.tables.predict import ORDERS, Case, figures_sheet, predict_table
 from cbprof.render.views.view import View, one_row
 from cbprof.trace import BATCH_PHASES, Trace
@@ -85,8 +86,8 @@ class SummaryView(View):
     def to_json(self, gaps: WhichGaps = "longest") -> dict[str, Any]:
         return self.full.to_json(self.name, gaps)
 
-    def write_csv(self, target: Path) -> tuple[Path, Path]:
-        """Write the steps and the gaps: into a folder, or beside NAME.csv. Returns both files."""
+    def write_csv(self, target: Path) -> tuple[Path, ...]:
+        """Write steps, gaps and device work: into a folder, or beside NAME.csv. Returns the files."""
         return write_csv(self.full, target, of=self.files)
 
     def __repr__(self) -> str:
@@ -189,6 +190,30 @@ class StepsView(View):
         table = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame({"phase": []})
         table["phase"] = [None if pd.isna(phase) else BATCH_PHASES[phase] for phase in table["phase"]]
         return table
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class DeviceWorkView(View):
+    """What the devices ran, kernel by kernel and by group; empty where the trace has no records of single kernels."""
+
+    full: Summary
+
+    def sheets(self) -> Iterable[Sheet]:
+        return [device_work(device) for device in self.full.devices]
+
+    def to_json(self) -> dict[str, Any]:
+        """The kernels of each device, as in ``cbprof report --json``."""
+        return {"devices": [{"device": each.device, "device_work": each.work_to_json()} for each in self.full.devices]}
+
+    def __repr__(self) -> str:
+        return counted(sum(len(device.work_to_json()) for device in self.full.devices), "kernel")
+
+    def to_pandas(self) -> pd.DataFrame:
+        """One row a device and kernel: ``name``, ``group``, ``total_ns``, ``per_step_ns``, ``count``, ``share_pct``."""
+        import pandas as pd
+
+        rows = [{"device": each.device} | kernel for each in self.full.devices for kernel in each.work_to_json()]
+        return pd.DataFrame(rows, columns=["device", *WORK_COLUMNS])
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
