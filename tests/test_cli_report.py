@@ -122,7 +122,7 @@ def test_csv_in_a_folder(path: str) -> None:
     with Path("tables/gaps.csv").open(encoding="utf-8", newline="") as file:
         gaps = list(csv.DictReader(file))
     assert sum(int(gap["length_ns"]) for gap in gaps) == 40 * MS
-    assert gaps[0]["blame_ns"] == f"a|schedule={MS};launch={MS}"
+    assert gaps[0]["cause_ns"] == gaps[0]["blame_ns"] == f"a|schedule={MS};launch={MS}"
 
 
 def test_csv_beside_a_name_and_what_is_unknown_is_empty(tmp_path: Path) -> None:

@@ -178,7 +178,7 @@ def test_arrows_of_proton_join_launches_and_the_kernels_of_a_replay(tmp_path: Pa
     (device,) = found.devices
     assert (found.reliable, found.health["n_gpu_without_launch"], device.n_streams) == (True, 0, 2)
     assert {phase.name for phase in found.phases} == {"schedule", "replay", "inner", "plain"}
-    gap = device.gap_to_json(device.gaps.start.tolist().index(850_000))
+    gap = next(each for each in device.to_json("all")["gaps"] if each["start_ns"] == 850_000)
     assert (gap["host_late_ns"], gap["in_launch_ns"], gap["queue_ns"]) == (350_000, 30_000, 20_000)
     assert gap["blame_ns"] == {"schedule": 200_000, "(untraced)": 150_000}
 

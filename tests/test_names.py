@@ -87,10 +87,17 @@ def test_the_frames_of_steps_are_one_cause_which_is_no_phase(tmp_path: Path) -> 
         "launch": 15_000,
         "(untraced)": 15_000,
     }
-    assert device.gap_to_json(0)["blame_ns"] == {
+    gap = device.to_json("all")["gaps"][0]
+    assert gap["blame_ns"] == {
         "<built-in method run of Loop object>": 40_000,
         "ProfilerStep#": 10_000,
         "(untraced)": 5_000,
+    }
+    assert gap["cause_ns"] == {
+        "run (built-in)": 40_000,
+        "(inside the step, no record)": 10_000,
+        "(host time without a record)": 5_000,
+        "launch": 5_000,
     }
 
 

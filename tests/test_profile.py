@@ -111,6 +111,7 @@ def test_causes_of_a_decode_bubble(tmp_path: Path) -> None:
         "host_late_ns": 0,
         "in_launch_ns": 5_000,
         "queue_ns": 0,
+        "cause_ns": {"launch": 5_000},
         "blame_ns": {},
         "step": None,
         "ended_by": {

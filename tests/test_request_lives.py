@@ -14,6 +14,7 @@ import pytest
 from oracle import Oracle
 from simulation import StepClock, serve
 
+from cbprof.analysis.accounting.blame import CAUSES
 from cbprof.analysis.requests.lives import Life, lives
 from cbprof.analysis.requests.turns import NEIGHBOURS
 from cbprof.engine.batch import Batch, Row
@@ -26,6 +27,7 @@ from cbprof.record.span_tracer import SpanTracer
 from cbprof.trace import Kind, Trace, TraceBuilder
 
 COMPUTE = (Kind.GPU_COMPUTE,)
+IN_WORDS = {cause.label: words for cause, words in CAUSES.items()}
 SEEDS = range(12)
 MODES: tuple[Mode, ...] = ("sync", "async")
 
@@ -177,7 +179,7 @@ class Naive:
         start = self.book.start[self.computed[step]]
         if t < start:
             cause = self.book.cause(0, t, self.computed[step])
-            return f"idle.{cause.removeprefix('phase ')}"
+            return f"idle.{IN_WORDS.get(cause) or cause.removeprefix('phase ')}"
         if not rides[step].is_decode:
             return "prefill"
         mixed = not all(row.is_decode for row in self.played.batches[step].rows)

@@ -82,6 +82,15 @@ def test_report_of_two_steps() -> None:
                         "host_late_ns": 40,
                         "in_launch_ns": 10,
                         "queue_ns": 5,
+                        "cause_ns": {
+                            "schedule": 16,
+                            "iteration": 10,
+                            "launch": 10,
+                            "the host to wake up": 5,
+                            "(no host span)": 5,
+                            "its turn in the queue": 5,
+                            "a copy": 4,
+                        },
                         "blame_ns": {
                             "schedule": 16,
                             "iteration": 10,
@@ -96,6 +105,7 @@ def test_report_of_two_steps() -> None:
                         "host_late_ns": 30,
                         "in_launch_ns": 5,
                         "queue_ns": 0,
+                        "cause_ns": {"schedule": 20, "iteration": 10, "launch": 5},
                         "blame_ns": {"schedule": 20, "iteration": 10},
                     },
                     {
@@ -104,6 +114,7 @@ def test_report_of_two_steps() -> None:
                         "host_late_ns": 5,
                         "in_launch_ns": 0,
                         "queue_ns": 0,
+                        "cause_ns": {"the host to wake up": 5},
                         "blame_ns": {"sync latency": 5},
                     },
                 ],

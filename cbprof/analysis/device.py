@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from cbprof.analysis.accounting.blame import Blame, BlameTotal, Cause, blame_gaps
-from cbprof.analysis.accounting.cause_tree import Causes, causes
+import numpy as np
+
+from cbprof.analysis.accounting.blame import Blame, Cause, blame_gaps
+from cbprof.analysis.accounting.cause_tree import Causes, causes, in_words
 from cbprof.analysis.accounting.device_time import device_time, graph_launches
 from cbprof.analysis.accounting.gaps import LONGEST_GAPS, GapEnds, Gaps, WhichGaps, find_gaps, gap_ends
 from cbprof.analysis.accounting.host import HostTimeline
 from cbprof.analysis.accounting.idle import idle_ns, idle_pct
-from cbprof.analysis.accounting.intervals import EMPTY, sum_by
+from cbprof.analysis.accounting.intervals import EMPTY
 from cbprof.analysis.accounting.segments import NO_SEGMENTS, Segments, over_context, over_time
 from cbprof.analysis.accounting.states import Activity, StateTotals, states
 from cbprof.analysis.accounting.steps import StepTimes, step_times, with_host_in
@@ -22,7 +25,7 @@ from cbprof.analysis.verdict.one_off import one_off_idle_ns
 from cbprof.analysis.verdict.overlap import Overlap, overlap
 from cbprof.analysis.verdict.shortened import shortened
 from cbprof.analysis.verdict.verdict import Findings, Verdict, judge
-from cbprof.trace import NONE, Trace
+from cbprof.trace import NONE, Int64, Trace
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -125,16 +128,9 @@ class DeviceSummary:
         """Window / ceiling: what overlapping host and device perfectly could bring at most."""
         return self.window.length_ns / self.ceiling_ns if self.ceiling_ns else None
 
-    def largest_cause(self, gap: int) -> BlameTotal:
-        """What most of one gap was waited for, by the names of ``causes``, and how much of it."""
-        parts = self.blame.parts
-        mine = parts.gap == gap
-        ns = sum_by(self.causes.places(parts.cause[mine], parts.span[mine]), parts.ns[mine], len(self.causes.totals))
-        return self.causes.totals[int(ns.argmax())]._replace(ns=int(ns.max()))
-
     def to_json(self, gaps: WhichGaps = "longest") -> dict[str, Any]:
         """Times are integer nanoseconds on the file's own time axis. What is undefined is None, never 0 or 100."""
-        rows = range(len(self.gaps)) if gaps == "all" else self.gaps.longest(LONGEST_GAPS).tolist()
+        rows = np.arange(len(self.gaps)) if gaps == "all" else self.gaps.longest(LONGEST_GAPS)
         known = self.idle_ns is not None
         percentiles = {f"p{percent}": self.gaps.percentile_ns(percent) for percent in (50, 90, 99)}
         return {
@@ -158,7 +154,7 @@ class DeviceSummary:
             "longest_gap_ns": self.gaps.longest_ns if known else None,
             "causes": [{"name": part.in_words, "ns": part.ns} for part in self.causes.totals] if known else [],
             "cause_tree": [branch.to_json() for branch in self.causes.tree] if known else [],
-            "gaps": [self.gap_to_json(row) for row in rows] if known else [],
+            "gaps": [*self.gaps_to_json(rows)] if known else [],
             "states_ns": self.states.to_json(self.understood) if known else None,
             "untraced_ns": {"gpu_active": self.states.untraced_active, "gpu_idle": self.states.untraced_idle}
             if known
@@ -182,22 +178,25 @@ class DeviceSummary:
             return []
         return [kernel.to_json(self.profile.sum_gpu_ns, len(self.steps)) for kernel in self.profile.kernels]
 
-    def gap_to_json(self, row: int) -> dict[str, Any]:
-        """One gap. ``host_late_ns``, ``in_launch_ns`` and ``queue_ns`` sum to it: where it lies around the launch.
+    def gaps_to_json(self, rows: Int64) -> Iterator[dict[str, Any]]:
+        """Some gaps. ``host_late_ns``, ``in_launch_ns`` and ``queue_ns`` sum to one: where it lies around the launch.
 
-        They are None where no launch is known. ``blame_ns`` names what else than launching and queueing passed the
-        time (see :class:`Blame`). ``ended_by``: the device span that ended it and its launch, by name; ``step``: of it.
+        They are None where no launch is known. ``cause_ns`` sums to it, too: why, by the names of ``causes``.
+        ``blame_ns`` has the innermost names of what else than launching and queueing passed the time (see
+        :class:`Blame`). ``ended_by``: the device span that ended it and its launch, by name; ``step``: of it.
         """
         gaps = self.gaps
         parts = {"host_late_ns": gaps.host_late_ns, "in_launch_ns": gaps.in_launch_ns, "queue_ns": gaps.queue_ns}
-        return {
-            "start_ns": int(gaps.start[row]),
-            "end_ns": int(gaps.end[row]),
-            **{name: int(part[row]) if gaps.known[row] else None for name, part in parts.items()},
-            "blame_ns": self.blame.to_json(row),
-            "step": int(gaps.step[row]) if gaps.step[row] != NONE else None,
-            "ended_by": self.ends.of_gap(row)._asdict(),
-        }
+        for row, why in zip(rows.tolist(), self.causes.in_gaps(rows), strict=True):
+            yield {
+                "start_ns": int(gaps.start[row]),
+                "end_ns": int(gaps.end[row]),
+                **{name: int(part[row]) if gaps.known[row] else None for name, part in parts.items()},
+                "cause_ns": in_words(why),
+                "blame_ns": self.blame.to_json(row),
+                "step": int(gaps.step[row]) if gaps.step[row] != NONE else None,
+                "ended_by": self.ends.of_gap(row)._asdict(),
+            }
 
 
 def summarize_device(

@@ -147,7 +147,7 @@ class Summary:
                 "host_exclusive_us": {name: ns / 1000 for name, ns in gap["blame_ns"].items()},
             }
             for device in self.devices
-            for gap in map(device.gap_to_json, range(len(device.gaps)))
+            for gap in device.gaps_to_json(np.arange(len(device.gaps)))
         ]
         return self.examination.details() | {"gap_causes": causes}
 

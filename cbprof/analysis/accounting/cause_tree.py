@@ -12,7 +12,7 @@ has a name that its developer knows. The tree is cut where the largest parts com
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -61,13 +61,15 @@ class Causes:
     """``totals``: at most :data:`MOST_CAUSES`, largest first; they sum to the idle time. ``tree``: its outer branches.
 
     The tree holds what the host worked at before launches; what is small is left out. ``spans``: the host spans that
-    worked then, ascending; ``of_span``: the place in ``totals`` of the name that each goes by.
+    worked then, ascending; ``of_span``: the place in ``totals`` of the name that each goes by. ``blame``: what the
+    causes are of.
     """
 
     totals: tuple[BlameTotal, ...]
     tree: tuple[Branch, ...]
     spans: Int64
     of_span: Int64
+    blame: Blame
 
     def places(self, cause: Int8, span: Int64) -> Int64:
         """The place in ``totals`` of each of these causes, with the host span that is to blame: what all views say."""
@@ -78,6 +80,26 @@ class Causes:
         phases = np.flatnonzero(cause == Cause.PHASE)
         found[phases] = self.of_span[np.searchsorted(self.spans, span[phases])]
         return found
+
+    def in_gaps(self, gaps: Int64) -> list[tuple[BlameTotal, ...]]:
+        """What the device waited for in each of these gaps, largest first: times by these names that sum to the gap."""
+        parts = self.blame.parts
+        chosen = np.isin(parts.gap, gaps)
+        place = self.places(parts.cause[chosen], parts.span[chosen])
+        key, of_part = np.unique(parts.gap[chosen] * len(self.totals) + place, return_inverse=True)
+        found: dict[int, list[BlameTotal]] = {gap: [] for gap in gaps.tolist()}
+        for each, ns in zip(key.tolist(), sum_by(of_part, parts.ns[chosen], len(key)).tolist(), strict=True):
+            gap, total = divmod(each, len(self.totals))
+            found[gap].append(self.totals[total]._replace(ns=ns))
+        return [tuple(sorted(found[gap], key=lambda part: -part.ns)) for gap in gaps.tolist()]
+
+
+def in_words(totals: Sequence[BlameTotal]) -> dict[str, int]:
+    """What a device waited for in the words of all text, with the nanoseconds of each, most first."""
+    found: dict[str, int] = {}
+    for part in totals:
+        found[part.in_words] = found.get(part.in_words, 0) + part.ns
+    return dict(sorted(found.items(), key=lambda item: -item[1]))
 
 
 def causes(trace: Trace, blame: Blame, host: HostTimeline) -> Causes:
@@ -94,7 +116,7 @@ def causes(trace: Trace, blame: Blame, host: HostTimeline) -> Causes:
         of_label = np.array([place.get(label, NONE) for label in host.labels], dtype=np.int64)
         of_span = of_label[host.label_of[trace.name_id[tree.spans]]]
     pruned = tuple(_pruned(tree.root.children, LEAST_SHARE * idle_ns))
-    return Causes(totals, pruned, tree.spans, of_span)
+    return Causes(totals, pruned, tree.spans, of_span, blame)
 
 
 def _taken_together(totals: tuple[BlameTotal, ...], root: Branch) -> tuple[tuple[BlameTotal, ...], dict[int, int]]:

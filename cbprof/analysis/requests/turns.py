@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cbprof.analysis.accounting.blame import NAMED, Cause, blame_pieces
+from cbprof.analysis.accounting.blame import blame_gaps, blame_pieces
+from cbprof.analysis.accounting.cause_tree import causes
 from cbprof.analysis.accounting.gaps import find_gaps
 from cbprof.analysis.accounting.host import host_timeline
 from cbprof.analysis.accounting.intervals import sum_by
@@ -29,7 +30,8 @@ ALONE, BESIDE_PREFILL = -1, -2
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Turns:
-    """``state``: of each piece, :data:`ALONE`, :data:`BESIDE_PREFILL`, or an index of ``causes``: why it was idle.
+    """``state``: of each piece, :data:`ALONE`, :data:`BESIDE_PREFILL`, or an index of ``causes``: why it was idle,
+    by the names of the report.
 
     ``ends_ns``: when the compute of each of ``steps`` (ascending) was over.
     """
@@ -61,17 +63,14 @@ def turns(trace: Trace, device: int, window: Window) -> Turns:
     host = host_timeline(trace)
     gaps = find_gaps(trace, states(trace, window, device, "compute", host), host)
     idle = blame_pieces(trace, device, gaps, host)
-    key = idle.cause.astype(np.int64) * (len(host.labels) + 1) + idle.name_id + 1
-    _, shown, cause = np.unique(key, return_index=True, return_inverse=True)
-    labels = tuple(
-        host.labels[idle.name_id[row]] if (each := Cause(idle.cause[row])) in NAMED else each.label
-        for row in shown.tolist()
-    )
+    why = causes(trace, blame_gaps(trace, device, gaps, host), host)
+    cause = why.places(idle.cause, idle.span)
+    labels = tuple(total.in_words for total in why.totals)
     of_gap = np.searchsorted(gaps.start, idle.start, side="right") - 1
     columns = (
         (start, cut, step, np.full(len(step), ALONE)),
         (cut, end, step, np.full(len(step), BESIDE_PREFILL)),
-        (idle.start, idle.end, gaps.step[of_gap].astype(np.int64), cause.astype(np.int64)),
+        (idle.start, idle.end, gaps.step[of_gap].astype(np.int64), cause),
     )
     begin, until, whose, state = (np.concatenate(parts) for parts in zip(*columns, strict=True))
     rows = np.flatnonzero(until > begin)

@@ -6,6 +6,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields
 from pathlib import Path
 
+import numpy as np
+
+from cbprof.analysis.accounting.cause_tree import in_words
 from cbprof.analysis.accounting.steps import StepTimes
 from cbprof.analysis.device import DeviceSummary
 from cbprof.analysis.summary import Summary
@@ -14,7 +17,7 @@ from cbprof.trace import BATCH_PHASES
 
 STEP_COLUMNS = tuple(field.name for field in fields(StepTimes))
 GAP_COLUMNS = (
-    *("start_ns", "end_ns", "length_ns", "step", "host_late_ns", "in_launch_ns", "queue_ns", "blame_ns"),
+    *("start_ns", "end_ns", "length_ns", "step", "host_late_ns", "in_launch_ns", "queue_ns", "cause_ns", "blame_ns"),
     *("ended_by", "stream", "launch", "launch_start_ns"),
 )
 
@@ -62,8 +65,10 @@ def _work(device: DeviceSummary) -> Iterator[Sequence[object]]:
 def _gaps(device: DeviceSummary) -> Iterator[Sequence[object]]:
     gaps = device.gaps
     columns = (gaps.start, gaps.end, gaps.length_ns, gaps.step, gaps.host_late_ns, gaps.in_launch_ns, gaps.queue_ns)
+    causes = device.causes.in_gaps(np.arange(len(gaps)))
     for index, (start, end, length, step, *parts) in enumerate(zip(*(each.tolist() for each in columns), strict=True)):
+        why = ";".join(f"{name}={ns}" for name, ns in in_words(causes[index]).items())
         blame = ";".join(f"{part.label}={part.ns}" for part in device.blame.of_gap(index))
         cells = ["" if value == -1 else value for value in (step, *parts)]
         ended = ("" if value is None else value for value in device.ends.of_gap(index))
-        yield (device.device, start, end, length, *cells, blame, *ended)
+        yield (device.device, start, end, length, *cells, why, blame, *ended)

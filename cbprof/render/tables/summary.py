@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from cbprof.analysis.accounting.cause_tree import Causes
+from cbprof.analysis.accounting.cause_tree import Causes, in_words
 from cbprof.analysis.accounting.gaps import Gaps
 from cbprof.analysis.device import DeviceSummary
 from cbprof.analysis.gate.compare import comparable
@@ -128,11 +128,7 @@ def _waited_for(summary: Summary, device: DeviceSummary) -> Table:
 
 def causes_in_words(causes: Causes) -> dict[str, int]:
     """What the device waited for, in words, with the nanoseconds of each, most first."""
-    found: dict[str, int] = {}
-    for part in causes.totals:
-        name = plain(part.in_words)
-        found[name] = found.get(name, 0) + part.ns
-    return dict(sorted(found.items(), key=lambda item: -item[1]))
+    return {plain(name): ns for name, ns in in_words(causes.totals).items()}
 
 
 def _ceiling(device: DeviceSummary) -> Text:

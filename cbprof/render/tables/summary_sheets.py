@@ -164,8 +164,8 @@ def _listed(numbers: Sequence[int]) -> str:
 def gap_lengths(device: DeviceSummary) -> Sheet:
     """Percentiles of the gaps, and the longest of them with the step that ended each."""
     rows = [(f"p{p}", duration(device.gaps.percentile_ns(p)), "", "") for p in (50, 90, 99) if len(device.gaps)]
-    for row in device.gaps.longest(LONGEST_GAPS).tolist():
-        most = device.largest_cause(row)
+    longest = device.gaps.longest(LONGEST_GAPS)
+    for row, (most, *_) in zip(longest.tolist(), device.causes.in_gaps(longest), strict=True):
         at = int(device.gaps.start[row]) - device.window.start_ns
         last = "the last" if device.gaps.ends_with[row] == NONE else "-"
         place = place_of(device.gaps, row) or last

@@ -12,6 +12,7 @@ import numpy as np
 from rich.console import RenderableType
 
 from cbprof.analysis.accounting.gaps import WhichGaps
+from cbprof.analysis.accounting.intervals import sum_by
 from cbprof.analysis.predict.predict import Prediction
 from cbprof.analysis.summary import Summary, summarize
 from cbprof.analysis.verdict.verdict import Verdict
@@ -139,21 +140,23 @@ class GapsView(View):
         return counted(sum(len(device.gaps) for device in self.full.devices), "gap")
 
     def to_pandas(self) -> pd.DataFrame:
-        """One row a gap; a column ``blame.CAUSE`` for each cause, in nanoseconds, whose sum is ``length_ns``."""
+        """One row a gap; columns ``blame.CAUSE`` by the causes of the report, which sum to ``length_ns``."""
         import pandas as pd
 
         frames = []
         for device in self.full.devices:
-            gaps, blame = device.gaps, device.blame
+            gaps, parts, causes = device.gaps, device.blame.parts, device.causes.totals
             columns: dict[str, Any] = {
                 "device": np.full(len(gaps), device.device),
                 "step": gaps.step,
                 "start_ns": gaps.start,
                 "length_ns": gaps.length_ns,
             }
-            for row in range(len(blame)):
-                column = columns.setdefault(f"blame.{blame.label(row)}", np.zeros(len(gaps), dtype=np.int64))
-                column[blame.gap[row]] += blame.ns[row]
+            place = device.causes.places(parts.cause, parts.span)
+            by_cause = sum_by(place * len(gaps) + parts.gap, parts.ns, len(causes) * len(gaps))
+            for cause, ns in zip(causes, by_cause.reshape(len(causes), len(gaps)), strict=True):
+                column = f"blame.{cause.in_words}"
+                columns[column] = columns.get(column, 0) + ns
             frames.append(pd.DataFrame(columns))
         return pd.concat(frames, ignore_index=True).fillna(0) if frames else pd.DataFrame()
 
