@@ -127,8 +127,10 @@ def _run(first: int, last: int) -> str:
     return str(first) if first == last else f"{first}-{last}"
 
 
-def unpack(text: str) -> tuple[int, ...]:
+def unpack(text: object) -> tuple[int, ...]:
     """The numbers of :func:`pack`. Raises ValueError where it is not such a text, or stands for too many."""
+    if not isinstance(text, str):
+        raise ValueError("not requests")
     found: list[int] = []
     for part in text.split(",") if text else ():
         match = _RANGE.fullmatch(part)
@@ -150,7 +152,7 @@ def pack_riders(riders: Riders) -> dict[str, object]:
 
 def unpack_riders(decodes: object, prefills: object) -> Riders:
     """The riders of the two args. Raises ValueError where they are not well formed."""
-    if not isinstance(decodes, str) or not isinstance(prefills, Sequence) or isinstance(prefills, str):
+    if not isinstance(prefills, Sequence) or isinstance(prefills, str):
         raise ValueError("not the requests of a step")
     rows: list[PrefillRow] = []
     for row in prefills:

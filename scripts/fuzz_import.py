@@ -22,38 +22,15 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
+from fuzz_damage import damaged
+
 from cbprof.analysis.summary import summarize
 from cbprof.errors import CbprofError
 from cbprof.formats import load
 from cbprof.formats.importers import importer_of
 
-SPICES = (*b'{ } [ ] " , : \\ \\u - e999 NaN null 1e308 "ph":'.split(), b"\0", b"\xff")
 SLOW_S = 60
 MEMORY = 4 << 30
-
-
-def damaged(data: bytes, random_: random.Random) -> bytes:
-    """A copy with one to eight places spoilt."""
-    copy = bytearray(data)
-    for _ in range(random_.randint(1, 8)):
-        at, length = random_.randrange(len(copy)), random_.randint(1, 400)
-        what = random_.randrange(6)
-        if what == 0:
-            copy[at] ^= 1 << random_.randrange(8)
-        elif what == 1:
-            del copy[at : at + length]
-        elif what == 2:
-            copy[at:at] = copy[at : at + length]
-        elif what == 3:
-            copy[at : at + random_.randrange(2)] = random_.choice(SPICES)
-        elif what == 4:
-            del copy[at:]
-        else:
-            digits = [place for place in range(at, min(at + length, len(copy))) if chr(copy[place]).isdigit()]
-            for place in digits:
-                copy[place] = ord(random_.choice("0123456789.-e"))
-        copy = copy or bytearray(b"{")
-    return bytes(copy)
 
 
 def attempt(path: Path) -> str:

@@ -6,6 +6,7 @@ import asyncio
 import gzip
 import json
 import os
+import re
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -500,6 +501,8 @@ def _client(shared: Cluster) -> Any:
 
 def damaged(content: bytes, how: str) -> bytes:
     rows = b"[[[],{},3]]"
+    if how == "forged":
+        return gzip.compress(re.sub(rb'"idle_ns":\d+', b'"idle_ns":1', gzip.decompress(content)), mtime=0)
     return {
         "cut": content[:-15],
         "flipped": bytes(byte ^ 0x5A if 20 <= at < 60 else byte for at, byte in enumerate(content)),
@@ -524,11 +527,14 @@ def small(folder: Path, shared: Cluster, tmp_path_factory: pytest.TempPathFactor
         ("_summaries", "cut"),
         ("_summaries", "flipped"),
         ("_summaries", "other"),
+        ("_summaries", "forged"),
         ("_seen", "empty"),
         ("_seen", "other"),
         ("_seen", "deep"),
         ("_seen", "large"),
         ("gaps", "cut"),
+        ("gaps", "flipped"),
+        ("steps", "flipped"),
     ],
 )
 def test_a_damaged_part_is_done_anew(small: Any, shared: Cluster, part: str, how: str) -> None:
@@ -540,6 +546,16 @@ def test_a_damaged_part_is_done_anew(small: Any, shared: Cluster, part: str, how
     assert again.to_json() == report
     if part != "_seen":
         assert (out / part / path.name).read_bytes() == before
+
+
+@pytest.mark.parametrize("place", ["", "_summaries", "_seen"])
+def test_what_everybody_may_write_is_not_believed(small: Any, place: str) -> None:
+    files, out, _ = small
+    dataset, content = Dataset.begin(str(out)), next((out / "_summaries").iterdir()).name.partition(".")[0]
+    assert [known.content for _, known in dataset.known(files)] == [content]
+    (out / place).chmod(0o777)
+    assert (list(dataset.known(files)), dataset.read(files[0], content)) == ([], None)
+    (out / place).chmod(0o755)
 
 
 def test_what_is_not_ours_in_a_dataset_stays(small: Any, shared: Cluster) -> None:

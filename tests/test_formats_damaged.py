@@ -231,6 +231,7 @@ MALFORMED: list[Any] = [
     {key: value for key, value in span().items() if key != "pid"},
     span(cat=[]),
     {"ph": "i", "cat": "request", "name": "token", "ts": 1},
+    {"ph": "i", "cat": "request", "name": "tokens", "ts": 1, "args": {"requests": [3]}},
     {"ph": "i", "cat": "request", "name": "token", "ts": 1, "args": {"request": "3"}},
     {"ph": "i", "cat": "request", "name": "token", "ts": None, "args": {"request": 3}},
     {"name": "no phase"},

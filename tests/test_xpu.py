@@ -6,28 +6,13 @@ from pathlib import Path
 
 from kineto_samples import write as write_kineto
 from rocm_samples import launched, spans
+from xpu_samples import XPU
 
 from cbprof.formats import load
 
 
-def event(cat: str, name: str, start: int, dur: int, link: int, **where: int) -> dict[str, object]:
-    args = {"correlation": link, **({"device": 0, "sycl queue": 2} if cat in ("kernel", "gpu_memcpy") else {})}
-    return {"ph": "X", "cat": cat, "name": name, "ts": start, "dur": dur, "args": args, **where}
-
-
 def test_calls_are_joined_with_what_they_launched(tmp_path: Path) -> None:
-    host, queue = {"pid": 7, "tid": 7}, {"pid": 0, "tid": 2}
-    trace = load(
-        write_kineto(
-            tmp_path,
-            event("xpu_runtime", "urEnqueueUSMMemcpy", 0, 5, 1, **host),
-            event("gpu_memcpy", "Memcpy M2D", 10, 5, 1, **queue),
-            event("xpu_driver", "zeCommandListAppendLaunchKernel", 12, 5, 2, **host),
-            event("kernel", "gemm_kernel", 20, 30, 2, **queue),
-            event("xpu_runtime", "urEventWait", 22, 40, 3, **host),
-            event("gpu_memcpy", "Memcpy D2M", 52, 5, 4, **queue),
-        )
-    )
+    trace = load(write_kineto(tmp_path, *XPU))
     assert launched(trace) == [
         ("urEnqueueUSMMemcpy", ["Memcpy M2D"]),
         ("zeCommandListAppendLaunchKernel", ["gemm_kernel"]),

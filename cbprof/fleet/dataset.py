@@ -12,7 +12,9 @@
 
 CONTENT is the fingerprint of a file's bytes: a file that was copied, renamed or uploaded again is not analysed again,
 and one that was rewritten is. Readers of Parquet leave out what begins with an underscore. What is damaged is made
-anew; only files of these names are removed, and no link is followed.
+anew: a summary tells the crc32 of its tables, which is looked at where they lie on a disk; stores look after their own.
+Only files of these names are removed, and no link is followed. Whoever may write here could give a file any figures:
+what lies in a folder of somebody else, or one that every user of the machine may write to, is not believed.
 """
 
 from __future__ import annotations
@@ -21,8 +23,9 @@ import gzip
 import json
 import os
 import re
+import stat
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -43,7 +46,7 @@ from cbprof.fleet.files import TraceFile, filesystem
 from cbprof.fleet.secrets import one_line, shown
 from cbprof.fleet.tables import as_parquet, gaps_table, steps_table
 
-SCHEMA = 4
+SCHEMA = 5
 """Of the summaries; those of another schema or another version of cbprof are made anew."""
 
 MARK = "_cbprof.json"
@@ -106,29 +109,35 @@ class Dataset:
 
     def read(self, file: TraceFile, content: str) -> ExaminedFile | None:
         """What is known of this content, as of ``file``."""
+        if not self._is_believed():
+            return None
         try:
             stored = _decode(self._get(_summary(content)), content)
             fs, root = self._place
-            sizes = [fs.info(f"{root}/{_table(name, content)}")["size"] for name in TABLES[: len(stored.sizes)]]
+            names = TABLES[: len(stored.tables)]
+            sizes = {_table(name, content): fs.info(f"{root}/{_table(name, content)}")["size"] for name in names}
+            whole = self._are_whole(stored, sizes)
         except _DAMAGE:
             return None
-        return replace(stored.file, name=file.name, size=file.size) if sizes == stored.sizes else None
+        return replace(stored.file, name=file.name, size=file.size) if whole else None
 
     def write(self, examined: ExaminedFile, summary: Summary | None) -> None:
         """Keep what was found in a file, with its steps and gaps."""
         assert examined.content is not None
-        sizes = []
+        tables = []
         if summary is not None:
             for name, table in zip(TABLES, (steps_table, gaps_table), strict=True):
                 content = as_parquet(table(examined, summary))
                 self._put(_table(name, examined.content), content)
-                sizes.append(len(content))
-        self._put(_summary(examined.content), _encode(examined, sizes))
+                tables.append((len(content), zlib.crc32(content)))
+        self._put(_summary(examined.content), _encode(examined, tables))
 
     # What the run does with it ----------------------------------------------------------------------------------------
 
     def known(self, files: Sequence[TraceFile]) -> Iterator[tuple[TraceFile, ExaminedFile]]:
         """The files whose version was seen before, with what is known of their content."""
+        if not self._is_believed():
+            return
         content_of: dict[tuple[str, str], str] = {}
         for path in self._list("_seen"):
             with suppress(*_DAMAGE):
@@ -136,7 +145,8 @@ class Dataset:
                     (name, version): content
                     for name, version, content in msgspec.json.decode(_inflated(self._get(path)), type=_SEEN)
                 }
-        summaries, *tables = (self._list(folder) for folder in ("_summaries", *TABLES))
+        summaries = self._list("_summaries")
+        sizes = {path: size for folder in TABLES for path, size in self._list(folder).items()}
         wanted = [
             (file, content)
             for file in files
@@ -150,8 +160,7 @@ class Dataset:
             for file, content in some:
                 with suppress(*_DAMAGE):
                     stored = _decode(texts.get(_summary(content), b""), content)
-                    sizes = [there.get(_table(name, content)) for name, there in zip(TABLES, tables, strict=True)]
-                    if sizes[: len(stored.sizes)] == stored.sizes:
+                    if self._are_whole(stored, sizes):
                         yield file, replace(stored.file, name=file.name, size=file.size)
 
     def remember(self, seen: Iterable[tuple[TraceFile, ExaminedFile]], part: str) -> None:
@@ -178,6 +187,13 @@ class Dataset:
         if old:
             fs, root = self._place
             fs.rm([f"{root}/{path}" for path in old])
+
+    def _are_whole(self, stored: _Stored, sizes: Mapping[str, int]) -> bool:
+        """Whether the tables of a summary are as they were written. Raises OSError where one cannot be read."""
+        paths = [_table(name, str(stored.file.content)) for name in TABLES[: len(stored.tables)]]
+        if [sizes.get(path) for path in paths] != [size for size, _ in stored.tables]:
+            return False
+        return "://" in self.url or [zlib.crc32(self._get(path)) for path in paths] == [crc for _, crc in stored.tables]
 
     # Places -----------------------------------------------------------------------------------------------------------
 
@@ -227,6 +243,10 @@ class Dataset:
             if os.path.islink(place) or (os.path.exists(place) and not os.path.isdir(place)):
                 raise UsageError(f"{place}: is not a folder of the dataset; remove it, or choose another --out")
 
+    def _is_believed(self) -> bool:
+        """Whether only this user, and those to whom it gave its place, can have written what is there."""
+        return "://" in self.url or _is_ours(self.url)
+
 
 @lru_cache(maxsize=8)
 def _opened(url: str) -> tuple[Any, str]:
@@ -241,6 +261,16 @@ def _is_visible(dataset: Dataset) -> bool:
         return False
 
 
+def _is_ours(folder: str) -> bool:
+    places = [folder, *(os.path.join(folder, each) for each in ("_seen", "_summaries"))]
+    with suppress(FileNotFoundError):  # the folders of a run that has only begun
+        for place in places:
+            state = os.lstat(place)
+            if state.st_uid not in {0, os.geteuid()} or state.st_mode & stat.S_IWOTH:
+                return False
+    return True
+
+
 def _summary(content: str) -> str:
     return f"_summaries/{content}.json.gz"
 
@@ -250,19 +280,19 @@ def _table(name: str, content: str) -> str:
 
 
 class _Stored(msgspec.Struct):
-    """``sizes``: of the tables, in bytes; empty where there are none."""
+    """``tables``: the size in bytes and the crc32 of each; empty where there are none."""
 
     schema: int
     cbprof: str
-    sizes: list[int]
+    tables: list[tuple[int, int]]
     file: ExaminedFile
 
 
 _SEEN = list[tuple[str, str, Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{40}$")]]]
 
 
-def _encode(examined: ExaminedFile, sizes: list[int]) -> bytes:
-    stored = _Stored(SCHEMA, __version__, sizes, examined)
+def _encode(examined: ExaminedFile, tables: list[tuple[int, int]]) -> bytes:
+    stored = _Stored(SCHEMA, __version__, tables, examined)
     return gzip.compress(msgspec.json.encode(stored, enc_hook=np.ndarray.tolist), compresslevel=3, mtime=0)
 
 
@@ -271,6 +301,8 @@ def _decode(content: bytes, fingerprint: str) -> _Stored:
     stored = msgspec.json.decode(_inflated(content), type=_Stored, dec_hook=_array)
     if (stored.schema, stored.cbprof, stored.file.content) != (SCHEMA, __version__, fingerprint):
         raise ValueError("of another version, or of another file")
+    for rank in stored.file.ranks:
+        rank.check()
     return stored
 
 

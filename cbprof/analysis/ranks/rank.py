@@ -76,6 +76,7 @@ MOST_CAUSES = 64
 OTHERS = "(others)"
 """A profiler names thousands of host calls: what of the idle time is beyond the largest causes."""
 
+_MOST = 1 << 62  # of any time in a trace
 _SINCE_1970_NS = 10**17  # times beyond (1973) are those of a clock that counts from 1970, whose time 0 is known
 
 
@@ -115,6 +116,23 @@ class Rank:
     steps: StepProfile
     collectives: Collectives
     recording: str | None = None
+
+    def check(self) -> None:
+        """Raise ValueError where these cannot be the figures of a rank: columns of other lengths, sums that differ."""
+        collectives, idle_ns = self.collectives, self.idle_ns or 0
+        columns = (collectives.name_id, collectives.occurrence, collectives.start_ns, collectives.end_ns)
+        numbers = np.array([self.device, self.start_ns, self.end_ns, self.gpu_ns, self.comm_ns, idle_ns, self.n_steps])
+        sound = (
+            len({len(column) for column in columns}) == 1
+            and len(collectives.names) == len(collectives.counts)
+            and np.isin(collectives.name_id, range(len(collectives.names))).all()
+            and len(self.idle_bins) == BINS
+            and (self.idle_ns is None or idle_ns == sum(self.causes.values()) == sum(self.idle_bins.tolist()))
+            and (self.idle_ns is None or self.gpu_ns + self.comm_ns + idle_ns == self.window_ns)
+            and 0 <= self.steps.shift < 63
+        )
+        if not sound or (np.abs(numbers) >= _MOST).any():
+            raise ValueError("no figures of a rank")
 
     @property
     def window_ns(self) -> int:
