@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import fields
 
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 from oracle import BUSY, CALLER, COMPUTE, ENGINE, H2D, LENGTH, STEP, Oracle, Row, trace_of, traces
 
 from cbprof.analysis.accounting.blame import Cause, blame_gaps, blame_pieces
-from cbprof.analysis.accounting.gaps import Gaps, find_gaps
+from cbprof.analysis.accounting.gaps import Gaps, find_gaps, gaps_within
 from cbprof.analysis.accounting.host import host_timeline
 from cbprof.analysis.accounting.intervals import union
 from cbprof.analysis.accounting.phases import phase_times
@@ -49,6 +51,16 @@ def test_every_gap_and_its_blame(trace: Trace) -> None:
                 assert named == oracle.blame(device, gap, kinds)
                 assert sum(named.values()) == gap[1] - gap[0]
             assert sum(total.ns for total in blame.totals()) == gaps.total_ns
+
+
+@given(traces(), st.integers(0, LENGTH - 1), st.integers(1, LENGTH))
+def test_gaps_of_a_shorter_window_are_those_found_there(trace: Trace, start: int, length: int) -> None:
+    host, run = host_timeline(trace), states(trace, Window(0, LENGTH), 0)
+    here = run.within(Window(start, min(start + length, LENGTH)))
+    gaps = gaps_within(trace, find_gaps(trace, run, host), here, host)
+    expected = find_gaps(trace, here, host)
+    for column in fields(Gaps):
+        assert getattr(gaps, column.name).tolist() == getattr(expected, column.name).tolist()
 
 
 @given(traces())

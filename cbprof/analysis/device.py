@@ -11,7 +11,7 @@ import numpy as np
 from cbprof.analysis.accounting.blame import Blame, Cause, blame_gaps
 from cbprof.analysis.accounting.cause_tree import Causes, causes, in_words
 from cbprof.analysis.accounting.device_time import device_time, graph_launches
-from cbprof.analysis.accounting.gaps import LONGEST_GAPS, GapEnds, Gaps, WhichGaps, find_gaps, gap_ends
+from cbprof.analysis.accounting.gaps import LONGEST_GAPS, GapEnds, Gaps, WhichGaps, find_gaps, gap_ends, gaps_within
 from cbprof.analysis.accounting.host import HostTimeline
 from cbprof.analysis.accounting.idle import idle_ns, idle_pct
 from cbprof.analysis.accounting.intervals import EMPTY
@@ -212,11 +212,12 @@ def summarize_device(
     time = device_time(trace, device, window)
     idle = idle_ns(trace, device, window, activity)
     in_run = states(trace, run, device, activity, host)
+    here = in_run.within(window)
+    recorded = profile(trace, here, host) if trace.is_profile else None
     gaps = find_gaps(trace, in_run, host, activity)
     steps = step_times(trace, in_run, gaps, host).starting_in(window)
-    here = in_run.within(window)
     if window != run:
-        gaps = find_gaps(trace, here, host, activity)
+        gaps = gaps_within(trace, gaps, here, host, activity)
     ranks = {lane.rank for lane in trace.lanes if lane.device == device}
     totals = here.totals()
     blame = blame_gaps(trace, device, gaps, host)
@@ -270,7 +271,7 @@ def summarize_device(
         verdict=judge(None if idle is None else findings),
         understood=device in host.understood,
         missing_ns=missing_ns,
-        profile=profile(trace, here, host) if trace.is_profile else None,
+        profile=recorded,
         device_name=trace.meta.device_names.get(device),
     )
 

@@ -222,7 +222,7 @@ def _blame_profile(device: int, ledger: _Ledger, host: HostTimeline, lane_of_gap
     Where it is not known what launched K, nothing is. Queued work that nothing kept back tells of missing records.
     """
     for zone, did in _by_lane(ledger.gaps.before_launch(), ledger, host, lane_of_gap):
-        ledger.enter_all(ledger.take_phases(zone, did.within(zone)), Cause.UNTRACED)
+        ledger.enter_all(ledger.take_phases(zone, did), Cause.UNTRACED)
     ledger.enter_all(ledger.gaps.inside_launch(), Cause.LAUNCH)
     after = ledger.take(ledger.gaps.after_launch(), host.known.missing.get(device, EMPTY), Cause.MISSING)
     ledger.enter_all(after, Cause.QUEUED)
@@ -285,7 +285,7 @@ class _Ledger:
         span = work.span[met.b]
         cause = np.where(self.framing[span], np.int8(Cause.IN_STEP), np.int8(Cause.PHASE))
         self.enter(Intervals(met.start, met.end), cause, span)
-        return zone.subtract(work.covered())
+        return zone.subtract(union(met.start, met.end))
 
     def pieces(self) -> BlamePieces:
         """The entries as they were made, in the order of time."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -164,6 +164,18 @@ def find_gaps(trace: Trace, states: States, host: HostTimeline, activity: Activi
         in_launch_ns=inside,
         queue_ns=queue,
     )
+
+
+def gaps_within(trace: Trace, gaps: Gaps, here: States, host: HostTimeline, activity: Activity = "compute") -> Gaps:
+    """Those of a longer window, ``gaps``, that lie in a shorter one, as :func:`find_gaps` finds them there.
+
+    Where no gap is cut by an edge of the window, as none is that ends with the device's own work, they are the same.
+    """
+    first = int(np.searchsorted(gaps.start, here.window.start_ns))
+    last = int(np.searchsorted(gaps.end, here.window.end_ns, side="right"))
+    if (gaps.end[:first] > here.window.start_ns).any() or (gaps.start[last:] < here.window.end_ns).any():
+        return find_gaps(trace, here, host, activity)
+    return Gaps(**{field.name: getattr(gaps, field.name)[first:last] for field in fields(gaps)})
 
 
 def _launched_before(trace: Trace, host: HostTimeline, time: Int64, span: Int64) -> npt.NDArray[np.bool_]:

@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
@@ -21,6 +22,11 @@ from cbprof.analysis.accounting.launched import Known, known
 from cbprof.analysis.accounting.lookup import last_match
 from cbprof.names import naming, waits
 from cbprof.trace import NONE, Int8, Int32, Int64, Kind, Trace, one_of, take_or
+
+PART = 1 << 18
+"""Segments that are looked at in one go where a column of all would be large."""
+
+_MANY_LEVELS = 1 << 15  # of nested spans: fewer fit into 16 bits, which numpy sorts in linear time
 
 WAITING_SHARE = 0.95
 """Of its time a thread waits that does nothing else."""
@@ -83,9 +89,15 @@ class HostTimeline:
             return self
         return self._segments(self.start[mask], self.end[mask], mask)
 
-    def _segments(self, start: Int64, end: Int64, rows: npt.NDArray[Any]) -> HostTimeline:
+    def _segments(self, start: Int64, end: Int64, rows: npt.NDArray[Any] | slice) -> HostTimeline:
         """Segments from these rows, with other bounds."""
         return replace(self, start=start, end=end, span=self.span[rows], lane=self.lane[rows], kind=self.kind[rows])
+
+    def in_parts(self) -> Iterator[HostTimeline]:
+        """The same, so many segments at a time that a column of them is small: there are more of them than spans."""
+        for first in range(0, len(self), PART):
+            part = slice(first, first + PART)
+            yield self._segments(self.start[part], self.end[part], part)
 
     def within(self, zone: Intervals) -> HostTimeline:
         """The parts of the segments that lie in a set of time."""
@@ -174,60 +186,66 @@ def frames(trace: Trace) -> npt.NDArray[np.bool_]:
     return mask
 
 
-def _innermost(start: Int64, end: Int64) -> tuple[Int64, Int64, Int64, Int64]:
+def _innermost(start: Int64, end: Int64) -> tuple[Int64, Int64, Int32, Int32]:
     """(start, end, row) of the segments of one lane, from spans of at least 1 ns sorted by (start, longest first).
 
     The innermost span at an instant is the one that started last, among those the shortest: the last row that covers
     it. Where spans nest, a segment begins where a span starts (and is the span's) or ends (and is its parent's), and
     lasts until the next span starts or its own span ends. The last column is the parent of each span.
     """
-    end, parent = _nested(start, end)
-    rows = np.arange(len(start))
+    end, after, parent = _nested(start, end)
     resumed = np.flatnonzero(parent != NONE)  # the rows after whose end the parent may go on
+    rows = np.arange(len(start), dtype=np.int32)
     begin = np.concatenate((start, end[resumed]))
     row = np.concatenate((rows, parent[resumed]))
-    following = np.concatenate((rows + 1, np.searchsorted(start, end[resumed])))
-    next_start = np.concatenate((start, [np.iinfo(np.int64).max]))[following]
-    del resumed, rows, following  # a large trace needs the room
-    finish = np.minimum(end[row], next_start)
+    following = np.concatenate((rows + 1, after[resumed]))
+    finish = np.append(start, np.iinfo(np.int64).max)[following]  # when the next span starts
+    del resumed, rows, following, after  # a large trace needs the room
+    np.minimum(finish, end[row], out=finish)
     kept = np.flatnonzero(finish > begin)
     kept = kept[np.argsort(begin[kept], kind="stable")]
     return begin[kept], finish[kept], row[kept], parent
 
 
-def _nested(start: Int64, end: Int64) -> tuple[Int64, Int64]:
-    """(end, parent) of each row, with ends that make the spans nest without changing which is innermost when.
+def _nested(start: Int64, end: Int64) -> tuple[Int64, Int32, Int32]:
+    """(end, after, parent) of each row, with ends that make the spans nest without changing which is innermost when.
 
-    A span that outlives one that it starts in (clock jitter, a recorder's mistake) hides the rest of that one, which
-    may as well end where the span starts. Once all are cut so, they nest: where q starts in p and is not cut inside it,
-    whatever cuts p starts in q, and outlives q as well.
+    ``after``: the first row that does not start before the end. A span that outlives one that it starts in (clock
+    jitter, a recorder's mistake) hides the rest of that one, which may as well end where the span starts. Once all are
+    cut so, they nest: where q starts in p and is not cut in it, whatever cuts p starts in q, and outlives q as well.
     """
-    parent = _parents(start, end)
+    after = np.searchsorted(start, end).astype(np.int32)
+    parent = _parents(after)
     if (end <= np.where(parent == NONE, end, end[parent])).all():
-        return end, parent
-    after = np.searchsorted(start, end)  # the first row that starts after the end of each row
+        return end, after, parent
     holders = np.flatnonzero(after > np.arange(len(start)) + 1)
-    bounds = np.stack((holders + 1, after[holders]), axis=1).ravel()
+    bounds = np.stack((holders + 1, after[holders].astype(np.int64)), axis=1).ravel()
     longest = np.maximum.reduceat(np.append(end, np.iinfo(np.int64).min), bounds)[::2]
     cut = holders[longest > end[holders]]
+    by = [
+        row + 1 + int((end[row + 1 : last] > end[row]).argmax())
+        for row, last in zip(cut.tolist(), after[cut].tolist(), strict=True)
+    ]
     nested = end.copy()
-    for row, last in zip(cut.tolist(), after[cut].tolist(), strict=True):
-        nested[row] = start[row + 1 + int((end[row + 1 : last] > end[row]).argmax())]
-    return nested, _parents(start, nested)
+    nested[cut], after[cut] = start[by], by  # the first of the rows that start there, being the longest
+    return nested, after, _parents(after)
 
 
-def _parents(start: Int64, end: Int64) -> Int64:
-    """The row that directly encloses each row of properly nested spans, or -1.
+def _parents(after: Int32) -> Int32:
+    """The row that directly encloses each row of properly nested spans, or -1; ``after``: see :func:`_nested`.
 
     It is the last earlier row that is one level less deep. Where spans do not nest, the first row that outlives what
     encloses it still has the right parent, so that comparing their ends finds it.
     """
-    rows = np.arange(len(start))
-    depth = rows - np.searchsorted(np.sort(end), start, side="right")  # spans that are open when the row starts
-    order = np.argsort(depth, kind="stable")
-    key = depth[order] * len(start) + order
-    parent = order[np.searchsorted(key, (depth - 1) * len(start) + rows) - 1]
-    return np.where(depth > 0, parent, NONE)
+    size = len(after)
+    depth = np.arange(size) - np.cumsum(np.bincount(after, minlength=size)[:size])  # less the spans that are over
+    levels = np.cumsum(np.bincount(depth)).tolist()
+    order = np.argsort(depth.astype(np.int16) if len(levels) < _MANY_LEVELS else depth, kind="stable")
+    parent = np.full(size, NONE, dtype=np.int32)
+    for first, own, last in zip((0, *levels), levels, levels[1:], strict=False):
+        above, mine = order[first:own], order[own:last]
+        parent[mine] = above[np.searchsorted(above, mine) - 1]
+    return parent
 
 
 def launches(trace: Trace) -> Int64:

@@ -7,6 +7,7 @@ vectorised and exact.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -58,15 +59,18 @@ def count_until(ascending: Int64, time: Int64) -> Int64:
     A binary search of each instant among the values. Where the instants ascend too, as they do lane by lane, and
     outnumber the values, it searches each value among the instants instead, which is several times as fast.
     """
-    if len(time) <= len(ascending):
-        return np.searchsorted(ascending, time, side="right")
+    if not len(time):
+        return np.zeros(0, dtype=np.int64)
     turns = np.flatnonzero(time[1:] < time[:-1]) + 1
     if len(turns) > _FEW_TURNS:
         return np.searchsorted(ascending, time, side="right")
     if len(turns):
         return np.concatenate([count_until(ascending, part) for part in np.split(time, turns)])
-    first_at = np.searchsorted(time, ascending, side="left")  # the first instant that a value is not after
-    return np.cumsum(np.bincount(first_at, minlength=len(time))[: len(time)])
+    first, last = np.searchsorted(ascending, time[[0, -1]], side="right")
+    if len(time) <= last - first:
+        return np.asarray(first + np.searchsorted(ascending[first:last], time, side="right"))
+    first_at = np.searchsorted(time, ascending[first:last], side="left")  # the first instant that a value is not after
+    return np.asarray(first + np.cumsum(np.bincount(first_at, minlength=len(time))))
 
 
 Groups = npt.NDArray[np.integer[Any]]
@@ -98,16 +102,20 @@ class Intervals:
 
     def before(self, time: Int64) -> Int64:
         """How many nanoseconds of the set lie before each instant: a running sum, looked up."""
-        # The measure of the set before each interval, and where that begins; one more row for the end of time.
-        so_far = np.zeros(len(self) + 1, dtype=np.int64)
-        np.cumsum(self.length_ns, out=so_far[1:])
-        begin = np.append(self.start, np.iinfo(np.int64).max)
+        begin, so_far = self._running
         position = count_until(self.end, time)
         into = begin[position]
         measure: Int64 = np.maximum(time, into)  # first, since a negative time less the end of time overflows
         measure -= into
         measure += so_far[position]
         return measure
+
+    @cached_property
+    def _running(self) -> tuple[Int64, Int64]:
+        """Where each interval begins, and the measure of the set before that; one more row for the end of time."""
+        so_far = np.zeros(len(self) + 1, dtype=np.int64)
+        np.cumsum(self.length_ns, out=so_far[1:])
+        return np.append(self.start, np.iinfo(np.int64).max), so_far
 
     def within(self, start: Int64, end: Int64) -> Int64:
         """For each span [start, end), how many of its nanoseconds the set covers. The spans may overlap."""
@@ -197,9 +205,8 @@ def union_by(group: Groups, start: Int64, end: Int64, size: int) -> Int64:
     """The nanoseconds that the spans of each group 0..size-1 cover together."""
     if not len(start):
         return np.zeros(size, dtype=np.int64)
-    if np.bincount(group).max() == 1:
-        alone = np.zeros(size, dtype=np.int64)
-        alone[group] = end - start
-        return alone
+    apart = (group[1:] > group[:-1]) | ((group[1:] == group[:-1]) & (start[1:] >= end[:-1]))
+    if apart.all():  # one after the other, group by group: the union is the sum
+        return sum_by(group, np.maximum(end - start, 0), size)
     group, start, end = unions_by(group, start, end)
     return sum_by(group, end - start, size)

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cbprof.analysis.accounting.host import HostTimeline, counted_on_host, driving_lanes
-from cbprof.analysis.accounting.intervals import Intervals, sum_by, union_of
+from cbprof.analysis.accounting.intervals import Intervals, union_of
 from cbprof.analysis.accounting.states import ACTIVITY_KINDS, Activity
 from cbprof.analysis.accounting.window import Window
 from cbprof.trace import NONE, Int32, Int64, Kind, Trace, one_of
@@ -65,11 +65,11 @@ def phase_times(
     total = np.zeros(len(trace), dtype=np.int64)
     exposed = np.zeros(2 * len(host.labels), dtype=np.int64)
     for devices, alike in _by_devices(trace, host, lanes).items():
-        segments = host.of_lanes(np.array(alike, dtype=np.int32))
-        np.add.at(total, segments.span, _clipped(segments.end, window) - _clipped(segments.start, window))
         idle = _active(trace, devices, activity).complement(window.start_ns, window.end_ns)
-        of_phase = label_id[segments.span] * 2 + (segments.kind == Kind.CPU_WAIT)
-        exposed += sum_by(of_phase, idle.within(segments.start, segments.end), len(exposed))
+        for part in host.of_lanes(np.array(alike, dtype=np.int32)).in_parts():
+            np.add.at(total, part.span, _clipped(part.end, window) - _clipped(part.start, window))
+            of_phase = label_id[part.span] * 2 + (part.kind == Kind.CPU_WAIT)
+            np.add.at(exposed, of_phase, idle.within(part.start, part.end))
 
     phase, time, count = _per_step(phase, trace.step[spans], total[spans])
     key, first = np.unique(phase, return_index=True)

@@ -191,16 +191,14 @@ def _on_host(trace: Trace, run: States, host: HostTimeline, step: Int32) -> _Hos
     size = len(step)
     if run.device not in host.understood:
         return _HostTimes(*(np.full(size, NONE, dtype=np.int64) for _ in _HostTimes._fields))
-    segments = host.of_lanes(driving_lanes(trace, host, run.device))
-    row = rows_of(step, trace.step[segments.span])
-    if (row == NONE).any():
-        segments, row = segments.select(row != NONE), row[row != NONE]
-    length, waiting = segments.length_ns, ~segments.working
-    wait = sum_by(row[waiting], length[waiting], size)
-    work = sum_by(row, length, size) - wait
-    hidden = run.gpu.within(segments.start, segments.end)
-    hidden[waiting] = 0
-    return _HostTimes(work, work - sum_by(row, hidden, size), wait)
+    work, exposed, wait = (np.zeros(size + 1, dtype=np.int64) for _ in _HostTimes._fields)  # at -1: of no step
+    for part in host.of_lanes(driving_lanes(trace, host, run.device)).in_parts():
+        row, length, working = rows_of(step, trace.step[part.span]), part.length_ns, part.working
+        np.add.at(wait, row[~working], length[~working])
+        row, length = row[working], length[working]
+        np.add.at(work, row, length)
+        np.add.at(exposed, row, length - run.gpu.within(part.start[working], part.end[working]))
+    return _HostTimes(work[:-1], exposed[:-1], wait[:-1])
 
 
 def _spans_with_step(trace: Trace, device: int, kind: Kind) -> Int64:

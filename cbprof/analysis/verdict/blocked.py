@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from cbprof.analysis.accounting.host import HostTimeline, driving_lanes
-from cbprof.analysis.accounting.intervals import sum_by
+from cbprof.analysis.accounting.intervals import sum_by, union
 from cbprof.analysis.accounting.states import States
 from cbprof.trace import NONE, Int32, Kind, Trace
 
@@ -37,7 +37,10 @@ def blocked(trace: Trace, states: States, host: HostTimeline) -> Blocked:
     if not len(names):
         return Blocked(0, trace.names[trace.name_id[waits.span[0]]])
     longest = int(sum_by(names, while_active.length_ns, len(trace.names)).argmax())
-    return Blocked(while_active.covered().subtract(mine.select(mine.working).covered()).total_ns, trace.names[longest])
+    time = while_active.covered()
+    if len(mine.lanes) > 1:  # on a thread of its own nothing works while it waits
+        time = time.subtract(union(mine.start[mine.working], mine.end[mine.working]))
+    return Blocked(time.total_ns, trace.names[longest])
 
 
 def _launching_lanes(trace: Trace, device: int, host: HostTimeline) -> Int32:
