@@ -37,7 +37,7 @@ _HASHES = (
     (re.compile(r"\b(?=[a-f]*\d)[0-9a-f]{16,}\b"), "#"),
 )
 _NUMBERS = re.compile(r"\d+")
-_PYTHON = re.compile(r"(?:.*/)?(?P<file>[^/]+?)(?:\(\d+\))?: (?P<function>.+)")
+_PYTHON = re.compile(r"(?P<path>.+?)\.py(?:\(\d+\))?: (?P<function>.+)")
 _BUILT_IN = re.compile(r"<built-in (?:method|function) (?P<function>\w+).*>")
 _LAYER = re.compile(r"nn\.Module: (?P<module>\w+?)(?:_\d+)?")
 _COMPILED = re.compile(r"## Call (?P<graph>CompiledFxGraph)\b.*")
@@ -103,7 +103,7 @@ def plain(text: str) -> str:
 
 
 def short(name: str) -> str:
-    """A Python function without folder, line and object, as ``scheduler.py: schedule``; other names as they are."""
+    """A Python function without folder, line and object, as ``scheduler.schedule``; other names as they are."""
     if match := _BUILT_IN.fullmatch(name):
         return f"{match['function']} (built-in)"
     if match := _LAYER.fullmatch(name):
@@ -111,7 +111,10 @@ def short(name: str) -> str:
     if match := _COMPILED.fullmatch(name):
         return match["graph"]
     match = _PYTHON.fullmatch(name) if ".py" in name else None
-    return f"{match['file']}: {match['function']}" if match else name
+    if not match:
+        return name
+    *folders, file = match["path"].split("/")
+    return f"{folders[-1] if folders and file == '__init__' else file}.{match['function']}"
 
 
 def waits(name: str) -> bool:

@@ -58,7 +58,9 @@ def test_up_to_a_few_names_with_numbers_stay_apart() -> None:
 
 
 def test_short_names() -> None:
-    assert short("vllm/v1/core/sched/scheduler.py(340): schedule") == "scheduler.py: schedule"
+    assert short("vllm/v1/core/sched/scheduler.py(340): schedule") == "scheduler.schedule"
+    assert short("torch/nn/__init__.py(7): <lambda>") == "nn.<lambda>"
+    assert short("a.py: f") == "a.f"
     assert short("nn.Module: LlamaForCausalLM_0") == "LlamaForCausalLM"
     assert short("<built-in method get of dict object at 0x7fad>") == "get (built-in)"
     assert short("gpu_model_runner: preprocess") == "gpu_model_runner: preprocess"

@@ -19,6 +19,7 @@ from cbprof.render.words.report import analyse_run, gist
 from cbprof.trace import Trace, TraceBuilder
 
 REAL = Path(__file__).parent / "data" / "h200_transformers"
+STACKS = Path(__file__).parent / "data" / "vllm_stacks.json.gz"
 
 
 def sentences(trace: Trace) -> list[str]:
@@ -124,6 +125,22 @@ class TestInABrowser:
         assert page.evaluate("document.documentElement.scrollWidth") <= 390
         assert page.evaluate("document.documentElement.dataset.theme") == "dark"
         assert len(page.pdf()) > 20_000
+
+    def test_stacks_on_a_phone_keep_figures_whole_and_begin_where_frames_change(self, visit: Visit) -> None:
+        html = report_html({"vllm.json": load(STACKS)})
+        assert re.search(r'<li class="warning">[\d,]+ spans are Python functions', html)
+        assert 'title="vllm/v1/core/sched/scheduler.py(340): schedule">scheduler.<wbr>schedule</td>' in html
+        page = visit(html, width=390, height=844, color_scheme="dark")
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+        broken = """
+            [...document.querySelectorAll('[style*="nowrap"], .figure, .shares td, .figures td')]
+                .filter(each => each.getClientRects().length > 1 || each.clientHeight > 30).map(each => each.innerText)
+        """
+        assert page.locator('[style*="nowrap"]').count() > 100
+        assert page.evaluate(broken) == []
+        page.locator(".detail .overlay").hover(position={"x": 150, "y": 125})  # the line above the first thread
+        assert "outer frames" in page.locator("#tip").inner_text()
+        assert "<module>" in page.locator("#tip").inner_text()
 
     def test_a_trace_without_a_device_needs_no_plotly(self, visit: Visit) -> None:
         page = visit(report_html({"a.json": TraceBuilder().build()}))

@@ -23,13 +23,26 @@ FIGURES = "findings.json"
 POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:"
 
 STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; max-width: 1100px; margin: 2rem auto; padding: 0 1rem; color: #1d2329; }
-h2 { margin-top: 3rem; border-top: 1px solid #ddd; padding-top: 1.5rem; }
+:root { color-scheme: light dark; --text: #1d2329; --ground: #ffffff; --line: #dddddd; --right: #00664f; }
+@media (prefers-color-scheme: dark) {
+  :root { --text: #e8ecf1; --ground: #13171c; --line: #323a44; --right: #5cc8a8; }
+  svg rect { fill: #1b2027; } svg text { fill: #e8ecf1; } svg path[stroke="#e4e4e4"] { stroke: #323a44; }
+  svg [stroke="#00664f"] { stroke: #5cc8a8; } svg [fill="#00664f"] { fill: #5cc8a8; }
+}
+body {
+  font: 15px/1.5 system-ui, sans-serif; max-width: 1100px; margin: 2rem auto; padding: 0 1rem;
+  background: var(--ground); color: var(--text); overflow-wrap: break-word;
+}
+h2 { margin-top: 3rem; border-top: 1px solid var(--line); padding-top: 1.5rem; }
 .proves { font-weight: 600; }
-.ok { color: #00664f; } .wrong { color: #d55e00; } .skipped { color: #777; }
+.ok { color: var(--right); } .wrong { color: #d55e00; } .skipped { color: #888888; }
+.table { overflow-x: auto; }
 table { border-collapse: collapse; margin: 1rem 0; }
-th, td { padding: .2rem 1.2rem .2rem 0; text-align: right; } th:first-child, td:first-child { text-align: left; }
-iframe { width: 100%; height: 480px; border: 1px solid #ddd; }
+th, td { padding: .2rem 0 .2rem 1.2rem; text-align: right; white-space: nowrap; }
+th:first-child, td:first-child { padding-left: 0; text-align: left; white-space: normal; }
+svg { max-width: 100%; height: auto; }
+iframe { width: 100%; height: 480px; border: 1px solid var(--line); }
+@media print { iframe { break-inside: avoid; } }
 """
 
 # A timeline is as high as its lanes need, which is known once it is drawn; some are, before this script runs.
@@ -119,7 +132,8 @@ def _html_table(table: Table) -> str:
     def row(cells: Sequence[str], tag: str) -> str:
         return "<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells) + "</tr>"
 
-    return "<table>" + row(table.header, "th") + "".join(row(cells, "td") for cells in table.rows) + "</table>"
+    rows = row(table.header, "th") + "".join(row(cells, "td") for cells in table.rows)
+    return f'<div class="table"><table>{rows}</table></div>'
 
 
 def _page(sections: Sequence[str], device: str) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from html import escape
+from types import MappingProxyType
 
 from rich.table import Table
 from rich.text import Text
@@ -15,6 +17,11 @@ from cbprof.render.panel import HEADER
 
 MOST_ROWS = 20
 """Of a table whose rows are parts of a whole, largest first, unless all are asked for."""
+
+NO_HINTS: Mapping[str, str] = MappingProxyType({})
+
+_FIGURE = re.compile(r"[+-]?\d[\d,.]* (?:%|[num]?s|[kMG]i?B|pp)(?!\w)")
+_JOINT = re.compile(r"(?<=\w[_./])(?=[A-Za-z_])")  # of the words of a name
 
 MARKDOWN_SPECIAL = "\\`*_[]<>|"
 
@@ -64,15 +71,18 @@ class Sheet:
             lines += ["", _markdown(note)]
         return "\n".join(lines) + "\n"
 
-    def to_html(self) -> str:
-        """For a notebook: a table without scripts or styles of its own but for the alignment."""
+    def to_html(self, hints: Mapping[str, str] = NO_HINTS) -> str:
+        """For a page and a notebook: a table without scripts or styles of its own but for the alignment.
+
+        ``hints``: what to tell of the cells that hold just these texts when the pointer is over them.
+        """
         head = "".join(f"<th>{escape(plain(column))}</th>" for column in self.columns)
         body = "".join(
-            "<tr>" + "".join(_cell(cell, name=not index) for index, cell in enumerate(row)) + "</tr>"
+            "<tr>" + "".join(_cell(cell, hints, name=not index) for index, cell in enumerate(row)) + "</tr>"
             for row in self.rows
         )
         caption = f"<caption>{escape(plain(self.title))}</caption>" if self.title else ""
-        notes = "".join(f"<p>{escape(plain(note))}</p>" for note in self.notes)
+        notes = "".join(f"<p>{prose(note)}</p>" for note in self.notes)
         return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{notes}"
 
 
@@ -84,5 +94,16 @@ def _markdown(text: str) -> str:
     return "".join(f"\\{character}" if character in MARKDOWN_SPECIAL else character for character in plain(text))
 
 
-def _cell(text: str, *, name: bool) -> str:
-    return f'<td style="text-align: {"left" if name else "right"}">{escape(plain(text))}</td>'
+def _cell(text: str, hints: Mapping[str, str], *, name: bool) -> str:
+    style = f"text-align: {'left' if name else 'right'}"
+    hint = f' title="{escape(plain(hints[text.strip()]))}"' if text.strip() in hints else ""
+    indent = len(text) - len(text.lstrip())
+    if indent and name:
+        style += f"; padding-left: {indent / 2:g}em"
+    return f'<td style="{style}"{hint}>{prose(text.strip())}</td>'
+
+
+def prose(text: str) -> str:
+    """Text as HTML in which no number comes apart from its unit, and long names break between their words."""
+    whole = _FIGURE.sub(r'<span style="white-space: nowrap">\g<0></span>', escape(plain(text)))
+    return _JOINT.sub("<wbr>", whole)

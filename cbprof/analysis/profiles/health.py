@@ -18,6 +18,7 @@ from cbprof.analysis.accounting.intervals import union_of
 from cbprof.analysis.accounting.launched import LEAST_JOINED_PCT, ODD_FROM_PCT, Clocks, Known, joined, known
 from cbprof.analysis.accounting.steps import how_steps_are_known, step_source
 from cbprof.analysis.accounting.window import GPU_SPAN, device_windows
+from cbprof.names import FUNCTIONS, sort_of
 from cbprof.numbers import counted, duration, percent
 from cbprof.trace import NONE, Int64, Kind, Trace
 
@@ -132,10 +133,22 @@ def examine(trace: Trace, what: Known | None = None) -> Health:
     _examine_missing(trace, what, found)
     _examine_joins(trace, launch_of, found)
     _examine_launches(trace, single, launch_of, found)
+    _examine_stacks(trace, found)
     overhead = trace.mask(kinds=(Kind.CPU_OVERHEAD,))
     found.count("n_overhead", int(overhead.sum()))
     found.count("overhead_ns", union_of(trace, overhead).total_ns)
     return Health(trace, found.counts, tuple(found.warnings), found.reliable, launch_of, twins)
+
+
+def _examine_stacks(trace: Trace, found: _Findings) -> None:
+    """Python stacks make every call of a function dearer, and with it all that the host does."""
+    functions = np.array([sort_of(name) == FUNCTIONS for name in trace.names], dtype=bool)
+    host = ~trace.on_device
+    number = int(functions[trace.name_id[host]].sum())
+    found.counts["n_functions"] = number
+    if 2 * number > host.sum():
+        said = counted(number, "span is a Python function", "spans are Python functions")
+        found.warnings.append(f"{said}: recording each costs host time, so the GPU waits longer than without stacks")
 
 
 def _twins(trace: Trace, gpu: Int64) -> npt.NDArray[np.bool_]:

@@ -13,6 +13,7 @@ from cbprof.analysis.accounting.intervals import sum_by
 from cbprof.analysis.accounting.steps import StepTimes
 from cbprof.analysis.predict.predict import Prediction
 from cbprof.analysis.summary import summarize
+from cbprof.names import short
 from cbprof.numbers import counted, duration, percent, ratio
 from cbprof.render.charts.style import LINES, as_text, empty, figure, milliseconds
 from cbprof.render.picture.coverage import bin_edges
@@ -68,7 +69,7 @@ def steps_chart(trace: Trace) -> Figure:
     phases = _host_phases(trace, steps)
     for (name, ns), color in zip(phases.items(), phase_colors(phases), strict=True):
         line = {"width": 0, "color": color, "shape": "hv"}
-        area = go.Scatter(x=bins.x, y=bins.mean(ns), name=f"host: {as_text(name)}", stackgroup="host", line=line)
+        area = go.Scatter(x=bins.x, y=bins.mean(ns), name=f"host: {as_text(short(name))}", stackgroup="host", line=line)
         made.add_trace(area.update(fillcolor=color, hovertemplate="%{y:.3f} ms"))
     lines: list[tuple[str, Int64, dict[str, Any]]] = [
         ("time of the step", steps.period_ns, {"color": LINES["whole"], "width": 1.5}),

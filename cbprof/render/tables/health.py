@@ -38,6 +38,7 @@ EVENTS: Mapping[str, tuple[str, bool]] = {
     "n_unsorted": ("device events out of order in the file", False),
     "n_gpu_events": ("device events", False),
     "n_streams": ("streams", False),
+    "n_functions": ("spans of Python functions", False),
     "n_duplicates": ("device events that occur twice", True),
     "n_zero_duration": ("device events of no duration", False),
     "same_stream_overlaps": ("device events that overlap on one stream", False),

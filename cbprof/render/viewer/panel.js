@@ -6,13 +6,13 @@ import { gapLines } from "./gap_finder.js";
 import { lastAtOrBefore } from "./geometry.js";
 import { Overview } from "./overview.js";
 import { sharesOf } from "./partition.js";
-import { Plot, element } from "./plot.js";
+import { Plot, element, wholeFigures } from "./plot.js";
 import { countText, durationText, momentText, shareText } from "./text.js";
 
 export class Panel {
   constructor(viewer, run, parent) {
     Object.assign(this, { viewer, run });
-    const words = element("div", {}, element("h2", { textContent: run.title }));
+    const words = element("div", {}, element("h2", {}, ...wholeFigures(run.title)));
     for (const text of [run.subtitle, run.evidence]) if (text) words.append(element("p", { textContent: text }));
     this.header = element("header", {}, words, this.#table());
     const section = (this.section = element("section", { className: "run" }, this.header));
@@ -52,7 +52,9 @@ export class Panel {
       this.cells.push({ device, classes, prefix, ...row("") });
       fillShares(row(`${prefix}whole run`).cells, classes, device, [0, this.run.length], byBlame);
     }
-    return element("table", { className: "shares" }, element("thead", {}, head), body);
+    const table = element("table", { className: "shares" }, element("thead", {}, head), body);
+    table.style.setProperty("--cells", head.childElementCount);
+    return table;
   }
 
   /** Show the legend of another division of the device's time. */

@@ -4,7 +4,7 @@ import { Surface, shorten } from "./paint.js";
 import { durationText } from "./text.js";
 
 const GUTTER = 104;
-export const NARROW = 640; // CSS pixels, below which lane names stand above their lanes
+const NARROW = 640; // CSS pixels, below which lane names stand above their lanes
 
 export class Plot {
   constructor(parent, kind, label) {
@@ -46,6 +46,11 @@ export function element(tag, properties = {}, ...children) {
   const made = Object.assign(document.createElement(tag), properties);
   made.append(...children);
   return made;
+}
+
+/** Parts of a text in which no number comes apart from its unit when lines break. */
+export function wholeFigures(text) {
+  return text.split(/(\d[\d,.]* (?:%|[numµ]?s)(?!\w))/u).map((part, at) => (at % 2 ? element("span", { className: "figure", textContent: part }) : part));
 }
 
 /**

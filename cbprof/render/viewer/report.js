@@ -1,7 +1,6 @@
 // The charts of the report page: plotly, deflated inside the page, draws them once the timeline is there.
 
 import { inflate } from "./columns.js";
-import { NARROW } from "./plot.js";
 import { ready } from "./timeline.js";
 
 /** Run plotly's own script, which names itself `window.Plotly`. */
@@ -15,15 +14,19 @@ async function loadPlotly() {
 
 const PAPER = 980; // CSS pixels that a chart is wide on paper, which then shrinks it to the sheet
 
-/** On a phone a legend wraps: give it room above the plot. */
+const LEGEND = { line: 20, letter: 6.6, key: 46 }; // CSS pixels that a line, a letter and the sample before it take
+
+/** A legend has columns as wide as its longest name: give its lines room above the plot. */
 function withRoom([id, { data, layout }]) {
-  if (window.innerWidth < NARROW && layout.showlegend !== false) {
-    const more = 20 * Math.max(0, data.length - 2);
-    layout.height += more;
-    layout.margin.t += more;
-    layout.legend.maxheight = layout.margin.t;
-    document.getElementById(id).style.height = `${layout.height}px`;
-  }
+  const names = data.filter(({ name, showlegend }) => name && showlegend !== false).map(({ name }) => name.length);
+  if (layout.showlegend === false || !names.length) return [id, { data, layout }];
+  const room = document.getElementById(id).clientWidth - layout.margin.l - layout.margin.r;
+  const columns = Math.max(1, Math.floor(room / (LEGEND.key + LEGEND.letter * Math.max(...names))));
+  const more = Math.max(0, LEGEND.line * (Math.ceil(names.length / columns) + 1) - layout.margin.t);
+  layout.height += more;
+  layout.margin.t += more;
+  layout.legend.maxheight = layout.margin.t;
+  document.getElementById(id).style.height = `${layout.height}px`;
   return [id, { data, layout }];
 }
 

@@ -5,6 +5,7 @@ import { Controls } from "./controls.js";
 import { follow, linkOf } from "./link.js";
 import { asSvg } from "./save.js";
 import { countText, durationText, rangeText } from "./text.js";
+import { wholeFigures } from "./plot.js";
 import { Viewer } from "./viewer.js";
 
 const dark = window.matchMedia("(prefers-color-scheme: dark)");
@@ -26,7 +27,7 @@ function readOut(viewer) {
     if (shown.length === 1) words.push(`step ${countText(shown[0])}`);
     if (shown.length > 1) words.push(`steps ${countText(shown[0])} to ${countText(shown[shown.length - 1])}`);
     if (!viewer.runs[0].knows(start, end)) words.push("single spans: in the stretches marked below the strip");
-    readout.textContent = words.join(" · ");
+    readout.replaceChildren(...wholeFigures(words.join(" · ")));
   };
   viewer.onView();
 }

@@ -10,6 +10,7 @@ from importlib.metadata import version
 from typing import Any
 
 from cbprof.render.picture.scene import Scene
+from cbprof.render.sheet import prose
 from cbprof.render.theme import STATES
 from cbprof.render.web.bundle import bundle, viewer_file
 from cbprof.render.web.viewer_coarse import MOST_SPANS
@@ -58,6 +59,16 @@ def data_element(key: str, document: Any) -> str:
     return f'<script type="application/json" id="{key}">{text}</script>'
 
 
+def as_prose(text: str) -> str:
+    """A sentence for an element, as :func:`prose` has it: numbers keep their units. In ASCII."""
+    return in_ascii(prose(text))
+
+
+def in_ascii(markup: str) -> str:
+    """What is not ASCII as numeric references, so that any name is valid UTF-8."""
+    return markup.encode("ascii", "xmlcharrefreplace").decode("ascii")
+
+
 def as_html(text: str) -> str:
     """Text for an element or an attribute, in ASCII: any name, even half a surrogate pair, is valid UTF-8 then."""
-    return html.escape(text).encode("ascii", "xmlcharrefreplace").decode("ascii")
+    return in_ascii(html.escape(text))

@@ -10,12 +10,11 @@ import numpy as np
 
 from cbprof.analysis.ranks.report import RanksReport
 from cbprof.files import write_whole
-from cbprof.names import plain
 from cbprof.numbers import percent, ticks
 from cbprof.render.picture.ranks_heat import RAMP, Cells, heat_png, lines, most_idle_pct
 from cbprof.render.sheet import Sheet
 from cbprof.render.tables.ranks import failed_sheet, job_sheets, ranks_sheet, slow_sheet
-from cbprof.render.web.page import as_html, data_element, page
+from cbprof.render.web.page import as_html, as_prose, data_element, in_ascii, page
 from cbprof.render.words.ranks import sentences
 
 MOST_LINES = 512
@@ -40,8 +39,8 @@ def ranks_html(report: RanksReport) -> str:
 
 
 def _gist(report: RanksReport, first: str, others: list[str]) -> str:
-    notes = "".join(f'<li class="warning">{as_html(plain(warning))}</li>' for warning in report.warnings)
-    said = f'<h1>{as_html(first)}</h1><p>{as_html(" ".join(others))}</p><ul class="notes">{notes}</ul>'
+    notes = "".join(f'<li class="warning">{as_prose(warning)}</li>' for warning in report.warnings)
+    said = f'<h1>{as_prose(first)}</h1><p>{as_prose(" ".join(others))}</p><ul class="notes">{notes}</ul>'
     return f'<header class="gist">{said}</header>'
 
 
@@ -98,10 +97,5 @@ def _sections(report: RanksReport) -> list[str]:
 
 
 def _section(key: str, title: str, sheets: list[Sheet]) -> str:
-    tables = "".join(f'<div class="sheet">{_ascii(sheet.to_html())}</div>' for sheet in sheets if sheet.rows)
+    tables = "".join(f'<div class="sheet">{in_ascii(sheet.to_html())}</div>' for sheet in sheets if sheet.rows)
     return f'<section id="{key}"><h2>{as_html(title)}</h2><div class="columns">{tables}</div></section>'
-
-
-def _ascii(markup: str) -> str:
-    """What is not ASCII as numeric references, so that any name is valid UTF-8."""
-    return markup.encode("ascii", "xmlcharrefreplace").decode("ascii")

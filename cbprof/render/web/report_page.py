@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from cbprof.files import write_whole
-from cbprof.render.web.page import as_html, data_element, page, timeline_content
+from cbprof.render.web.page import as_html, as_prose, data_element, page, timeline_content
 from cbprof.render.web.report_sections import sections
 from cbprof.render.web.viewer_coarse import MOST_SPANS
 from cbprof.render.words.report import AnalysedRun, analyse_run, gist, notes, subtitle
@@ -52,8 +52,8 @@ def report_html(traces: Mapping[str, Trace]) -> str:
 
 
 def _gist(runs: Sequence[AnalysedRun]) -> str:
-    lines = "".join(f"<li{_class(note.warning)}>{as_html(note.text)}</li>" for note in notes(runs))
-    sentences = "".join(f"<span>{as_html(sentence)}</span> " for sentence in gist(runs))
+    lines = "".join(f"<li{_class(note.warning)}>{as_prose(note.text)}</li>" for note in notes(runs))
+    sentences = "".join(f"<span>{as_prose(sentence)}</span> " for sentence in gist(runs))
     return f'<h1>{sentences}</h1><p>{as_html(subtitle(runs))}</p><ul class="notes">{lines}</ul>'
 
 

@@ -10,17 +10,18 @@ from typing import TYPE_CHECKING
 from cbprof.analysis.gate.compare import comparable, compare
 from cbprof.analysis.summary import summarize
 from cbprof.meta import Meta
-from cbprof.names import plain
+from cbprof.names import plain, short
 from cbprof.numbers import count, counted, duration
 from cbprof.render.charts.run import gap_chart, idle_chart, states_chart
 from cbprof.render.charts.steps import prediction_chart, steps_chart
-from cbprof.render.sheet import Sheet
+from cbprof.render.sheet import NO_HINTS, Sheet
 from cbprof.render.tables.compare import sheets as comparison_sheets
 from cbprof.render.tables.hazards import rules_sheet
 from cbprof.render.tables.predict import Case, figures_sheet
 from cbprof.render.tables.summary_sheets import cause_tree, causes, details, gap_lengths, key_figures
-from cbprof.render.web.page import as_html
+from cbprof.render.web.page import as_html, as_prose, in_ascii
 from cbprof.render.words.report import AnalysedRun
+from cbprof.trace import Trace
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 DIFFERENT_EVIDENCE = (
     "The runs were measured in different ways: CUDA events miss holes inside a span that CUPTI records."
 )
+MOST_HINTS = 3  # whole names that one short name stands for
 EDGES_UNKNOWN = "The file does not say which events were waited for: a race that timing hid is not seen."
 
 
@@ -43,9 +45,9 @@ class Section:
     def heading(self, text: str) -> None:
         self.parts.append(f"<h3>{as_html(text)}</h3>")
 
-    def sheets(self, sheets: Iterable[Sheet]) -> None:
-        """Tables side by side, where the page is wide enough."""
-        tables = "".join(f'<div class="sheet">{_ascii(sheet.to_html())}</div>' for sheet in sheets if sheet.rows)
+    def sheets(self, sheets: Iterable[Sheet], hints: Mapping[str, str] = NO_HINTS) -> None:
+        """Tables side by side, where the page is wide enough. ``hints``: as of :meth:`Sheet.to_html`."""
+        tables = "".join(f'<div class="sheet">{in_ascii(sheet.to_html(hints))}</div>' for sheet in sheets if sheet.rows)
         self.parts.append(f'<div class="columns">{tables}</div>')
 
     def chart(self, figure: Figure, label: str) -> None:
@@ -58,7 +60,7 @@ class Section:
         self.parts.append(f'</div><p class="caption">{label}</p>')
 
     def facts(self, facts: Iterable[tuple[str, str]]) -> None:
-        items = "".join(f"<dt>{as_html(name)}</dt><dd>{as_html(plain(value))}</dd>" for name, value in facts if value)
+        items = "".join(f"<dt>{as_html(name)}</dt><dd>{as_prose(value)}</dd>" for name, value in facts if value)
         self.parts.append(f'<dl class="facts">{items}</dl>')
 
     def to_html(self) -> str:
@@ -102,7 +104,7 @@ def _waits(runs: Sequence[AnalysedRun]) -> Section:
     for run in _headed(made, runs):
         device = run.summary.most_idle
         if device is not None and len(device.gaps):
-            made.sheets([causes(run.summary), cause_tree(device), gap_lengths(device)])
+            made.sheets([causes(run.summary), cause_tree(device), gap_lengths(device)], _whole_names(run.trace))
             made.chart(gap_chart(run.summary), "Idle time by the length of the gap that it lies in: what costs most.")
         else:
             made.parts.append('<p class="caption">The GPU never waited.</p>')
@@ -154,8 +156,18 @@ def _figures(runs: Sequence[AnalysedRun]) -> Section:
     made = Section("figures", "Figures")
     for run in _headed(made, runs):
         skipped = gap_lengths(run.summary.most_idle).title if run.summary.most_idle else ""
-        made.sheets([key_figures(run.summary), *(sheet for sheet in details(run.summary) if sheet.title != skipped)])
+        more = (sheet for sheet in details(run.summary) if sheet.title != skipped)
+        made.sheets([key_figures(run.summary), *more], _whole_names(run.trace))
     return made
+
+
+def _whole_names(trace: Trace) -> dict[str, str]:
+    """Of each short name of a Python function the whole one, with file and line: all of them, where there are a few."""
+    whole: dict[str, list[str]] = {}
+    for name in trace.names:
+        if (text := short(name)) != name:
+            whole.setdefault(text, []).append(name)
+    return {text: "\n".join(names[:MOST_HINTS]) for text, names in whole.items()}
 
 
 def _measured(runs: Sequence[AnalysedRun]) -> Section:
@@ -193,8 +205,3 @@ def _headed(made: Section, runs: Sequence[AnalysedRun]) -> Iterator[AnalysedRun]
         if len(runs) > 1:
             made.heading(run.label if run.label == run.name else f"{run.label}: {run.name}")
         yield run
-
-
-def _ascii(markup: str) -> str:
-    """What is not ASCII as numeric references, so that any name is valid UTF-8."""
-    return markup.encode("ascii", "xmlcharrefreplace").decode("ascii")
