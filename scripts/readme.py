@@ -54,6 +54,11 @@ RULES = (
     ),
     Rule(r"--model llama-8b", "--model tiny", "a GPU"),
     Rule(r"--new-tokens 512", "--new-tokens 16", "a GPU"),
+    Rule(
+        r"^cbprof view (\S+)$",
+        r"timeout --preserve-status -s INT 3 cbprof view sample_traces || test $? = 130",
+        "it ends with Ctrl-C",
+    ),
     Rule(r"^cbprof lab --all$", "cbprof lab turns", "one experiment, not eleven"),
 )
 ANSWERS = ("cbprof check", "cbprof compare", "cbprof hazards", "cbprof doctor")

@@ -51,7 +51,9 @@ MAY_IMPORT = {
         "engine",
         "fleet",
     },
+    "browse": {"files", "names", "numbers", "errors", "formats", "render", "api"},
     "cli": {
+        "browse",
         "files",
         "names",
         "numbers",

@@ -29,6 +29,7 @@ from cbprof.cli import (
     report,
     requests,
     run,
+    view,
 )
 from cbprof.cli.writing import say
 from cbprof.errors import CbprofError
@@ -68,6 +69,7 @@ app.command()(run.run)
 app.command(context_settings={"allow_interspersed_args": False})(record.record)
 app.command()(report.report)
 app.command()(plot.plot)
+app.command()(view.view)
 app.command()(compare.compare)
 app.command()(requests.requests)
 app.command()(predict.predict)
