@@ -122,6 +122,7 @@ def test_report_of_two_steps() -> None:
                 "untraced_ns": {"gpu_active": 0, "gpu_idle": 0},
                 "ceiling_ns": 70,
                 "speedup_bound": pytest.approx(165 / 70),
+                "device_work": [],
             }
         ],
         "phases": [
