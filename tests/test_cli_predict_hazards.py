@@ -29,9 +29,11 @@ def test_a_prediction(folder: Path) -> None:
 ╭─ prediction from trace.json, slow machine ───────────────────────────────────╮
 │                                               measured sync  predicted async │
 │ wall time                                            148 ns            97 ns │
+│   likely                                                     65 ns to 129 ns │
 │ time per step                                         37 ns            24 ns │
 │ tokens/s                                         27,027,027       41,237,113 │
 │ GPU idle                                            45.95 %          17.53 % │
+│ token to token, p99                                   37 ns            20 ns │
 │ as fast                                                                1.53x │
 │ steps held up by the host                                                  0 │
 │                                                                              │
@@ -47,6 +49,7 @@ def test_a_prediction(folder: Path) -> None:
 │ h2d                                                    0 ns    1 ns   5.88 % │
 │                                                                              │
 │ ceiling      80 ns if the GPU never waited: at most 1.85x as fast            │
+│ least sure   another run draws other durations: 23.71 % either way           │
 │ predicted by replaying the measured durations in the async order             │
 │ measured by  no GPU, the host plays the device                               │
 ╰──────────────────────────────────────────────────────────────────────── toy ─╯

@@ -13,6 +13,7 @@ from virtual_workloads import BARS, CASES, Case
 
 from cbprof.analysis.accounting.window import run_window
 from cbprof.analysis.predict.predict import predict
+from cbprof.analysis.predict.uncertainty import Doubt, another_run, interval_of
 from cbprof.analysis.requests.lives import lives
 from cbprof.analysis.summary import summarize
 from cbprof.engine.config import EngineConfig
@@ -34,6 +35,8 @@ def row_of(case: Case) -> tuple[float, str]:
     truth, run = record_virtual(case.config_of(case.predicted), case.workload, case.predicted, case.costs)
     prediction = predict(measured, **case.order)
     assert prediction.dropped_tokens in (None, run.scheduler.counters.dropped)
+    shortest, longest = prediction.interval_ns
+    assert shortest <= length_ns(truth) <= longest
     error = prediction.predicted_wall_ns / length_ns(truth) - 1
     return error, (
         f"| {case.name} | {case.measured} to {case.predicted} | {length_ns(measured) / 1e6:.1f} | "
@@ -67,6 +70,36 @@ def nobody_is_early(trace: Trace) -> None:
     for life in lives(trace):
         assert life.ttft_ns is None or life.ttft_ns >= 0
         assert (life.itl_ns >= 0).all()
+
+
+def test_what_is_assumed_of_time_without_a_span_weighs_most_where_there_is_much_of_it() -> None:
+    measured, _ = record_virtual(EngineConfig(), Workload(requests=8, new_tokens=(20, 20)), "sync", Costs(glue=400))
+    first, *others = predict(measured, slots=1).doubts
+    assert first.what == "host time without a span counts as work"
+    glue_ns = 5 * 400_000 * predict(measured).n_steps  # that before `fetch` and the wait passes while the device computes
+    assert first.low_ns == pytest.approx(-glue_ns, rel=0.02)
+    assert first.high_ns == 0
+    assert {doubt.what: doubt.low_ns for doubt in others}["the host wakes up as late as it was measured"] == 0
+
+
+def test_what_another_run_would_draw() -> None:
+    """95 % of the differences between two sums of steps; steps that only grow are no chance."""
+    draw = np.random.default_rng(0)
+    sums = [int(draw.normal(5e6, 3e5, 400).sum()) for _ in range(2000)]
+    lengths = np.rint(draw.normal(5e6, 3e5, 400)).astype(np.int64)
+    doubt = another_run(np.concatenate(([0], np.cumsum(lengths))))
+    beyond = np.abs(np.subtract(sums[::2], sums[1::2])) > doubt.high_ns
+    assert 0.02 < beyond.mean() < 0.1
+    growing = another_run(np.cumsum(np.arange(5_000_000, 6_000_000, 1000)))
+    assert growing.high_ns < 100_000
+    two_kinds = another_run(np.cumsum([9, 9, 9, 9, 2, 2, 2, 2]), kind=np.array([9, 9, 9, 9, 2, 2, 2, 2]))
+    assert (two_kinds.low_ns, two_kinds.high_ns) == (0, 0)
+    assert another_run(np.array([0, 5])).what == "too few steps are alike to know what another run would draw"
+
+
+def test_doubts_add_up_by_their_squares() -> None:
+    assert interval_of(100, [Doubt("a", -3, 6), Doubt("b", -4, 8)]) == (95, 110)
+    assert interval_of(2, [Doubt("a", -3, 0)]) == (0, 2)
 
 
 @pytest.mark.parametrize("speed", [1.0, 10.0])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -43,15 +44,16 @@ class DeviceWork:
         return np.where(self.span == NONE, 0, np.maximum(self.start - may_start, 0))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Measured:
     """A run taken apart: its batches, the pieces of its host's work, and what its device did for each batch.
 
-    ``steps`` is what the batches cost in the what-if. ``capture_ns`` is how long a graph capture takes in each batch,
+    ``capture_ns`` is how long a graph capture takes in each batch,
     those that are repeated for another slot (``repeated_ns``) included. ``steps`` counts both as work before the wait.
     """
 
     trace: Trace
+    what_if: WhatIf
     window: Window
     device: int
     lane: int
@@ -62,7 +64,35 @@ class Measured:
     d2h: DeviceWork
     capture_ns: Int64
     repeated_ns: Int64
-    steps: StepDurations
+
+    @cached_property
+    def steps(self) -> StepDurations:
+        """What the batches cost in the what-if."""
+        trace, batches, pieces, repeated = self.trace, self.batches, self.pieces, self.repeated_ns
+        h2d, compute, d2h = self.h2d, self.compute, self.d2h
+        before, after = pieces.sums(2 * len(batches)).reshape(-1, 2).T
+        rows = 2 * np.arange(len(batches))
+        wake, poll = _waking(trace, batches)
+        return StepDurations(
+            before_ns=before + repeated,
+            after_ns=after,
+            wake_ns=wake,
+            poll_ns=poll,
+            h2d=Operation(pieces.before(rows, h2d.queued_at), h2d.latency_ns(), h2d.length_ns),
+            compute=Operation(
+                pieces.before(rows, compute.queued_at) + repeated,
+                compute.latency_ns(h2d.end),
+                self.what_if.compute_ns(compute.length_ns),
+            ),
+            d2h=Operation(
+                pieces.before(rows, d2h.queued_at) + np.where(d2h.queued_at > compute.queued_at, repeated, 0),
+                d2h.latency_ns(compute.end),
+                d2h.length_ns,
+            ),
+            arrived_ns=_arrived(trace, batches, pieces),
+            not_before_ns=batches.came,
+            alone=batches.alone,
+        )
 
 
 def measure(trace: Trace, what_if: WhatIf) -> Measured:
@@ -89,30 +119,7 @@ def measure(trace: Trace, what_if: WhatIf) -> Measured:
     own = _captured(trace, batches, pieces)
     repeated = _repeated(own, what_if.slots - order_of(trace).slots)
 
-    before, after = pieces.sums(2 * len(batches)).reshape(-1, 2).T
-    rows = 2 * np.arange(len(batches))
-    wake, poll = _waking(trace, batches)
-    steps = StepDurations(
-        before_ns=before + repeated,
-        after_ns=after,
-        wake_ns=wake,
-        poll_ns=poll,
-        h2d=Operation(pieces.before(rows, h2d.queued_at), h2d.latency_ns(), h2d.length_ns),
-        compute=Operation(
-            pieces.before(rows, compute.queued_at) + repeated,
-            compute.latency_ns(h2d.end),
-            what_if.compute_ns(compute.length_ns),
-        ),
-        d2h=Operation(
-            pieces.before(rows, d2h.queued_at) + np.where(d2h.queued_at > compute.queued_at, repeated, 0),
-            d2h.latency_ns(compute.end),
-            d2h.length_ns,
-        ),
-        arrived_ns=_arrived(trace, batches, pieces),
-        not_before_ns=batches.came,
-        alone=batches.alone,
-    )
-    return Measured(trace, window, device, lane, batches, pieces, h2d, compute, d2h, own + repeated, repeated, steps)
+    return Measured(trace, what_if, window, device, lane, batches, pieces, h2d, compute, d2h, own + repeated, repeated)
 
 
 def _device_work(trace: Trace, device: int, kind: Kind, host: HostTimeline, batches: Batches) -> DeviceWork:

@@ -24,6 +24,7 @@ from cbprof.analysis.predict.profile import Profile, measure_profile
 from cbprof.analysis.predict.profile_replay import replay_profile, replayed_trace
 from cbprof.analysis.predict.replay import replay
 from cbprof.analysis.predict.serving import Served, serve, service_of
+from cbprof.analysis.predict.uncertainty import Doubt, another_run, doubts, interval_of
 from cbprof.analysis.predict.whatif import WhatIf
 from cbprof.meta import Meta
 from cbprof.numbers import counted, percent
@@ -46,6 +47,7 @@ class Prediction:
     None where the batches are those that were measured.
     ``host_bound_steps``: the batches whose compute the device still waits for, apart from the first, from those that no
     request had come for, and from those whose own launch or the one before captures a graph.
+    ``doubts``: what may make the run shorter or longer than predicted, the weightiest first.
     ``measured_step_ns``, ``predicted_step_ns``: medians from the begin of a step on the host to that of the next.
     ``notes``: what to keep in mind.
     """
@@ -65,7 +67,13 @@ class Prediction:
     predicted_steps: int
     dropped_tokens: int | None
     host_bound_steps: tuple[int, ...]
+    doubts: tuple[Doubt, ...]
     notes: tuple[str, ...]
+
+    @property
+    def interval_ns(self) -> tuple[int, int]:
+        """From the shortest to the longest time that is likely."""
+        return interval_of(self.predicted_wall_ns, self.doubts)
 
     @property
     def speedup(self) -> float:
@@ -89,6 +97,8 @@ class Prediction:
             "measured_wall_ns": self.measured_wall_ns,
             "measured_idle_pct": self.measured_idle_pct,
             "predicted_wall_ns": self.predicted_wall_ns,
+            "interval_ns": list(self.interval_ns),
+            "doubts": [doubt._asdict() for doubt in self.doubts],
             "predicted_idle_pct": self.predicted_idle_pct,
             "measured_step_p50_ns": self.measured_step_ns,
             "predicted_step_p50_ns": self.predicted_step_ns,
@@ -148,6 +158,7 @@ def predict(
         predicted_steps=len(replayed.step),
         dropped_tokens=served.dropped if served else None,
         host_bound_steps=_host_bound(measured, replayed),
+        doubts=doubts(measured, replayed),
         notes=tuple(_notes(measured, served, window)),
     )
 
@@ -194,6 +205,7 @@ def _of_profile(profile: Profile, what_if: WhatIf) -> Prediction:
         predicted_steps=len(profile),
         dropped_tokens=None,
         host_bound_steps=schedule.held_up,
+        doubts=(another_run(schedule.before_start, every=what_if.slots if what_if.together else 1),),
         notes=tuple(_notes_on_profile(profile)),
     )
 

@@ -52,6 +52,7 @@ def figures_sheet(measured: Summary, cases: Sequence[Case]) -> Sheet:
     first = cases[0].prediction
     rows = (
         ("wall time", duration(first.measured_wall_ns), *(duration(c.prediction.predicted_wall_ns) for c in cases)),
+        ("  likely", "", *(" to ".join(map(duration, c.prediction.interval_ns)) for c in cases)),
         (
             "time per step",
             duration(first.measured_wall_ns / max(1, first.n_steps)),
@@ -129,6 +130,10 @@ def _conclusions(measured: Summary, case: Case) -> list[Text]:
                 ("once         ", LABEL), f"{duration(prediction.one_off_ns)} of graph captures, for every slot"
             )
         )
+    if (doubt := prediction.doubts[0]).high_ns or doubt.low_ns:
+        low, high = (percent(100 * abs(side) / prediction.predicted_wall_ns) for side in doubt[1:])
+        sides = f"{high} either way" if low == high else f"up to {low} less, {high} more"
+        lines.append(Text.assemble(("least sure   ", LABEL), f"{doubt.what}: {sides}"))
     lines.append(
         Text.assemble(
             ("predicted by ", LABEL), f"replaying the measured durations in the {ORDERS[prediction.what_if.mode]} order"
