@@ -76,7 +76,8 @@ def test_what_is_assumed_of_time_without_a_span_weighs_most_where_there_is_much_
     measured, _ = record_virtual(EngineConfig(), Workload(requests=8, new_tokens=(20, 20)), "sync", Costs(glue=400))
     first, *others = predict(measured, slots=1).doubts
     assert first.what == "host time without a span counts as work"
-    glue_ns = 5 * 400_000 * predict(measured).n_steps  # that before `fetch` and the wait passes while the device computes
+    # Before five phases; what comes before `fetch` and the wait passes while the device computes.
+    glue_ns = 5 * 400_000 * predict(measured).n_steps
     assert first.low_ns == pytest.approx(-glue_ns, rel=0.02)
     assert first.high_ns == 0
     assert {doubt.what: doubt.low_ns for doubt in others}["the host wakes up as late as it was measured"] == 0
