@@ -210,19 +210,22 @@ def _serve(
 
     from cbprof.cli.live import can_draw
     from cbprof.cli.progress import spinner, token_progress
-    from cbprof.engine.engine import resolve
+    from cbprof.engine.engine import check_installed, has_cuda, resolve
+    from cbprof.engine.model.wanted import check_wanted
     from cbprof.record.session import open_engine
 
-    if config.compiled:
-        config = resolve(config)  # which refuses it without a GPU, before anything is loaded
+    check_installed()
+    check_wanted(config.model, config.dtype, config.max_context)
+    if cupti is not None and (config.device in {"host", "cpu"} or not has_cuda()):
+        raise UsageError("--cupti needs a CUDA device: without one there are no kernels to see")
+    if engine is EngineChoice.cbprof:
+        config = resolve(config)
     console = Console(stderr=True, quiet=quiet)
     said = {"repeat": {"of": len(rounds), "id": token_hex(8)}} if len(rounds) > 1 else {}
     runs: list[RecordedRun] = []
     with ExitStack() as stack:
         with spinner(console, f"loading {config.model}"):
             opened = stack.enter_context(open_engine(engine.value, config, rounds[0]))
-        if cupti is not None and opened.config.device != "cuda":
-            raise UsageError("--cupti needs a CUDA device: without one there are no kernels to see")
         for mode, path in (each for paths in rounds for each in paths.items()):
             with token_progress(mode, workload.most_tokens, shown=can_draw() and not quiet) as watch:
                 runs.append(opened.record(workload, mode, path, cupti=cupti, watch=watch, said=said))
@@ -296,10 +299,7 @@ def _conclude_in_brief(runs: list[RecordedRun], rank: int) -> int:
 
 def _keep_cores_apart(config: EngineConfig, placement: Placement) -> None:
     """Of ranks on one machine whose devices are processes, not GPUs."""
-    from cbprof.engine.engine import check_installed
+    from cbprof.engine.engine import has_cuda
 
-    check_installed()
-    import torch
-
-    if config.device == "host" or (config.device == "auto" and not torch.cuda.is_available()):
+    if config.device == "host" or (config.device == "auto" and not has_cuda()):
         placement.take_cores()

@@ -14,6 +14,7 @@ from cbprof.engine.devices.host.device import HostDevice
 from cbprof.engine.hooks import Hooks
 from cbprof.engine.loops import LOOPS
 from cbprof.engine.model.spec import DtypeName, ModelSpec
+from cbprof.engine.model.wanted import check_positions, check_wanted
 from cbprof.engine.request import Request
 from cbprof.engine.run import prepare_run
 from cbprof.engine.scheduler import Counters
@@ -47,12 +48,11 @@ class Engine:
         self.config = resolve(config)
         self.device = _open_device(self.config)
         facts = self.device.facts
-        if self.config.max_context > facts.max_context:
+        try:
+            check_positions(facts.name, facts.max_context, self.config.max_context)
+        except UsageError:
             self.device.close()
-            raise UsageError(
-                f"{facts.name} knows {facts.max_context} positions, but a request may have {self.config.max_context} "
-                "tokens: shorten prompts and outputs"
-            )
+            raise
         # A full collection walks the hundreds of thousands of objects that torch and transformers leave behind. It was
         # seen to stop a loop for 248 ms. What is alive now stays alive: keep it out of collections.
         gc.collect()
@@ -99,6 +99,14 @@ def check_installed() -> None:
         raise UsageError(f"the engine needs {' and '.join(missing)}: pip install 'cbprof[engine]'")
 
 
+def has_cuda() -> bool:
+    """Whether torch sees a GPU."""
+    check_installed()
+    import torch
+
+    return torch.cuda.is_available()
+
+
 def resolve(config: EngineConfig) -> EngineConfig:
     """Fill in ``auto``: the GPU and bfloat16 where there is one, else the host device and float32.
 
@@ -107,10 +115,9 @@ def resolve(config: EngineConfig) -> EngineConfig:
     check_installed()
     if config.device not in ("auto", "cuda", "host"):
         raise UsageError(f"unknown device {config.device!r}: use auto, cuda or host")
+    check_wanted(config.model, config.dtype, config.max_context)
     if config.device == "auto":
-        import torch
-
-        config = replace(config, device="cuda" if torch.cuda.is_available() else "host")
+        config = replace(config, device="cuda" if has_cuda() else "host")
     if config.compiled and config.device != "cuda":
         raise UsageError("torch.compile is for models on a GPU: leave out --compile, or use --device cuda")
     if config.dtype == "auto":

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -18,6 +17,7 @@ from cbprof.engine.model.attention.paged import ATTENTION_NAME, register_attenti
 from cbprof.engine.model.presets import PRESETS, fill_randomly
 from cbprof.engine.model.refuse import refuse_class, refuse_config
 from cbprof.engine.model.spec import DTYPES, ModelFacts, ModelSpec
+from cbprof.engine.model.wanted import refuse_bad_path
 from cbprof.errors import CbprofError, DataError, UsageError
 from cbprof.numbers import counted
 
@@ -97,7 +97,7 @@ def _read_config(spec: ModelSpec) -> PreTrainedConfig:
     if spec.name in PRESETS:
         config = AutoConfig.for_model(**PRESETS[spec.name])
     else:
-        _refuse_bad_path(spec.name)
+        refuse_bad_path(spec.name)
         with _one_line_errors(spec.name):
             config = AutoConfig.from_pretrained(spec.name, trust_remote_code=False)
     refuse_config(config, spec.name)
@@ -157,20 +157,6 @@ def _pretrained_model(
             f"{spec.name}: the checkpoint lacks {counted(len(missing), 'weight')}, {missing[0]} first; fetch it again"
         )
     return model.to(device)
-
-
-def _refuse_bad_path(name: str) -> None:
-    """Raise for a folder that is no model. transformers would look for it on the hub, and say so."""
-    folder = Path(name)
-    if folder.is_dir():
-        if not (folder / "config.json").is_file():
-            raise DataError(f"{name}: the folder has no config.json, so it is not a model of transformers")
-    elif folder.exists():
-        raise DataError(f"{name} is a file; give the folder that holds config.json and the safetensors files")
-    elif name.startswith(("/", "./", "../", "~")) or name.count("/") > 1:
-        raise UsageError(f"there is no folder {name}")
-    elif "/" not in name:
-        raise UsageError(f"unknown model {name!r}; give {', '.join(PRESETS)}, a local folder, or a hub id (owner/name)")
 
 
 @contextmanager
