@@ -13,7 +13,7 @@ from cbprof.analysis.summary import summarize
 from cbprof.cli.main import app
 from cbprof.formats import load
 from cbprof.render.sheet import MOST_ROWS, Sheet
-from cbprof.render.tables.compare import devices_lines, phases
+from cbprof.render.tables.compare import devices_lines, host_lines, phases
 from cbprof.trace import Trace
 
 ROWS = [(f"row {number}", str(number)) for number in range(30)]
@@ -88,5 +88,25 @@ def test_devices_are_compared_by_their_ids(tmp_path: Path) -> None:
 def test_what_is_unknown_is_no_zero(tmp_path: Path) -> None:
     found = compare(many_phases(tmp_path), many_phases(tmp_path))
     assert summarize(many_phases(tmp_path)).n_steps == 0
-    assert all(change.before_ns is None and change.ratio is None for change in found.phases)
-    assert {row[1] for row in phases(found).rows} == {"unknown"}
+    assert found.per_step is None
+    assert found.to_json()["per"] == "run"
+    assert phases(found).columns[0] == "host phase, in all"
+    assert phases(found).rows[0][:4] == ("phase eh", "49.00 us", "49.00 us", "1.000x")
+
+
+def test_a_phase_of_one_run_is_none_in_the_other(tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    events = [kernel(-10, 10), host(0, 9, "new"), call(9, 1, "cudaLaunchKernel", 1), kernel(10, 5, correlation=1)]
+    other = load(write(tmp_path / "other", *events))
+    rows = {row[0]: row[1:] for row in phases(compare(many_phases(tmp_path), other)).rows}
+    assert rows["new"] == ("none", "9.000 us", "", "none to 9.000 us")
+
+
+def test_a_run_without_records_of_the_host_has_no_phases_to_compare(tmp_path: Path) -> None:
+    (tmp_path / "bare").mkdir()
+    bare = load(write(tmp_path / "bare", kernel(0, 5), kernel(10, 5)))
+    found = compare(many_phases(tmp_path), bare)
+    assert phases(found).rows == []
+    assert list(host_lines(found)) == [
+        "host phases are not compared: the trace after does not record what the host did"
+    ]

@@ -101,7 +101,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class PhaseChange:
-    """A host phase in nanoseconds per step; None where a run does not have it, or has no steps.
+    """A host phase in nanoseconds per step, or in all (see :class:`Comparison`); None where a run does not have it.
 
     ``ratio`` is None where one is unknown, or before is 0.
     """
@@ -129,8 +129,9 @@ class Comparison:
 
     ``per_token``: ratio of the time per token over the whole windows. ``per_step``: of the time of the ``n_aligned``
     steps that both have. Both are those of the device that became slowest by it. ``devices``: which of the two runs
-    were compared, by their ids; where each run has one, these two. ``kernels``: what these ran. ``idle_pp``: change of
-    the largest idle share of a device in percentage points. None is unknown.
+    were compared, by their ids; where each run has one, these two. ``kernels``: what these ran. It and the
+    ``phases`` are per step, or of the whole windows where a run has no steps. ``idle_pp``: change of the largest idle
+    share of a device in percentage points. None is unknown.
     """
 
     before: Summary
@@ -143,6 +144,11 @@ class Comparison:
     phases: tuple[PhaseChange, ...]
     devices: tuple[tuple[int, int], ...]
     kernels: tuple[KernelChange, ...] = ()
+
+    @property
+    def by_step(self) -> bool:
+        """Whether both runs have steps."""
+        return bool(self.before.n_steps and self.after.n_steps)
 
     @property
     def slower(self) -> Ratio | None:
@@ -167,6 +173,7 @@ class Comparison:
             "time_per_token_ratio": self.per_token._asdict() if self.per_token else None,
             "idle_pp": self.idle_pp,
             "devices": [{"before": before, "after": after} for before, after in self.devices],
+            "per": "step" if self.by_step else "run",
             "phases": [asdict(change) | {"ratio": change.ratio} for change in self.phases],
             "device_work": [change.to_json() for change in self.kernels],
         }
@@ -192,6 +199,7 @@ def compare(
     common = max(
         (_per_step(*pair, seed) for pair in pairs), key=lambda each: _value(each.ratio), default=_Steps(0, None)
     )
+    units = (old.n_steps, new.n_steps) if old.n_steps and new.n_steps else (1, 1)
     scale = old.tokens / new.tokens if old.tokens and new.tokens else None
     return Comparison(
         before=old,
@@ -201,10 +209,10 @@ def compare(
         n_aligned=common.n_aligned,
         per_step=common.ratio,
         per_token=max((_per_token(*pair, scale, seed) for pair in pairs), key=_value, default=None) if scale else None,
-        phases=tuple(_phases(old, new)),
+        phases=tuple(_phases(old, new, *units)),
         devices=tuple((first.device, second.device) for first, second in pairs),
         kernels=kernel_changes(
-            _work((first for first, _ in pairs), old.n_steps), _work((second for _, second in pairs), new.n_steps)
+            _work((first for first, _ in pairs), units[0]), _work((second for _, second in pairs), units[1])
         ),
     )
 
@@ -243,9 +251,9 @@ def workload_of(meta: Meta) -> dict[str, Any]:
     return {key: value for key, value in _facts(meta.to_json()).items() if key.split(".")[0] in WORKLOAD}
 
 
-def _work(devices: Iterable[DeviceSummary], n_steps: int) -> PerStep:
+def _work(devices: Iterable[DeviceSummary], n_units: int) -> PerStep:
     """What they ran, where it was recorded."""
-    return per_step((kernel for each in devices if each.profile for kernel in each.profile.kernels), n_steps)
+    return per_step((kernel for each in devices if each.profile for kernel in each.profile.kernels), n_units)
 
 
 class _Steps(NamedTuple):
@@ -283,24 +291,19 @@ def _value(found: Ratio | None) -> float:
     return -1 if found is None else found.value
 
 
-def _phases(before: Summary, after: Summary) -> Iterator[PhaseChange]:
-    """The phases of both, in the order of their larger time per step. Names of one thing are one, in both runs."""
+def _phases(before: Summary, after: Summary, n_before: int, n_after: int) -> Iterator[PhaseChange]:
+    """The phases of both per unit, the larger first. Names of one thing are one, in both runs."""
     names = naming([phase.name for each in (before, after) for phase in each.phases])
     label = iter([names.labels[index] for index in names.of])
     old, new = (_per_label(each.phases, label) for each in (before, after))
 
-    def per_step(ns: int | None, summary: Summary) -> float | None:
-        return ns / summary.n_steps if ns is not None and summary.n_steps else None
-
     changes = []
     for key in dict.fromkeys((*old, *new)):
-        (total, exposed), (new_total, new_exposed) = old.get(key, _NOT_THERE), new.get(key, _NOT_THERE)
-        times = (total, before), (new_total, after), (exposed, before), (new_exposed, after)
-        changes.append(PhaseChange(*key, *(per_step(*each) for each in times)))
+        times = zip(old.get(key, (None, None)), new.get(key, (None, None)), strict=True)  # all, exposed
+        units = (n_before, n_after)
+        per_unit = [None if ns is None else ns / n for pair in times for ns, n in zip(pair, units, strict=True)]
+        changes.append(PhaseChange(*key, *per_unit))
     yield from sorted(changes, key=lambda change: -change.larger_ns)
-
-
-_NOT_THERE = (None, None)
 
 
 def _per_label(phases: Sequence[PhaseTime], labels: Iterator[str]) -> dict[tuple[str, bool], tuple[int, int]]:

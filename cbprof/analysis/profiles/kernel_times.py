@@ -66,7 +66,7 @@ def kernel_times(trace: Trace, device: int, window: Window) -> tuple[KernelTime,
 
 @dataclass(frozen=True, slots=True)
 class KernelChange:
-    """Kernels of one short name in two runs, in nanoseconds per step; None where a run has none, or has no steps."""
+    """Kernels of one short name in two runs, in nanoseconds per step, or in all; None where a run has none."""
 
     name: str
     group: Group
@@ -99,8 +99,8 @@ def kernel_changes(before: PerStep, after: PerStep) -> tuple[KernelChange, ...]:
 
 
 def per_step(kernels: Iterable[KernelTime], n_steps: int) -> PerStep:
-    """Of one device or of several, nanoseconds a step; empty without steps."""
+    """Of one device or of several, nanoseconds a step. ``n_steps``: 1 for those of the whole run."""
     found: dict[tuple[str, Group], float] = {}
-    for each in kernels if n_steps else ():
+    for each in kernels:
         found[each.name, each.group] = found.get((each.name, each.group), 0.0) + each.ns / n_steps
     return found

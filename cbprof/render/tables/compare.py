@@ -14,7 +14,7 @@ from cbprof.names import plain, short
 from cbprof.numbers import count, counted, duration, percent, rate, ratio
 from cbprof.render.panel import framed
 from cbprof.render.sheet import Sheet
-from cbprof.render.tables.device_work import changed_work
+from cbprof.render.tables.device_work import changed_work, per
 from cbprof.render.tables.summary import comparison_table, lost_in_words
 
 Names = tuple[str, str]
@@ -24,7 +24,7 @@ def comparison_panels(
     found: Comparison, names: Names, limits: Sequence[LimitResult], *, all_rows: bool = False
 ) -> RenderableType:
     """The two runs side by side, the change with its interval, the phases, and the limits."""
-    parts: list[RenderableType] = [Text(line) for line in (workload_line(found), *devices_lines(found))]
+    parts: list[RenderableType] = [Text(line) for line in _lines(found)]
     for sheet in (differences(found), ratios(found), *_parts(found, all_rows=all_rows)):
         if sheet.rows:
             parts += ["", sheet.to_rich()]
@@ -49,6 +49,13 @@ def limits_sheet(limits: Sequence[LimitResult]) -> Sheet:
     """One row a limit."""
     rows = [("ok" if limit.passed else "FAIL", limit.name, limit.text) for limit in limits]
     return Sheet(("result", "limit", "found"), rows)
+
+
+def _lines(found: Comparison) -> Iterator[str]:
+    """What is compared, and what is not."""
+    yield workload_line(found)
+    yield from devices_lines(found)
+    yield from host_lines(found)
 
 
 def workload_line(found: Comparison) -> str:
@@ -86,7 +93,7 @@ def figures(found: Comparison, names: Names) -> Sheet:
     ]
     if found.before.lost or found.after.lost:
         rows.append(("lost", *(lost_in_words(each.lost) for each in (found.before, found.after))))
-    return Sheet(("", *names), rows, "", (workload_line(found), *devices_lines(found), *_gist(found)))
+    return Sheet(("", *names), rows, "", (*_lines(found), *_gist(found)))
 
 
 def _figures(summary: Summary) -> Iterator[str]:
@@ -132,16 +139,41 @@ def _stated(value: object) -> str:
 
 
 def phases(found: Comparison) -> Sheet:
-    """Host time per step by phase, and how much of it the GPU waited through."""
+    """Host time by phase, per step or in all, and how much of it the GPU waited through.
+
+    Without rows where the host of a run is not recorded, so that there is nothing to compare.
+    """
     rows = [
         (
             f"{short(change.name)} (waiting)" if change.waiting else short(change.name),
-            duration(change.before_ns),
-            duration(change.after_ns),
-            ratio(change.ratio),
-            f"{duration(change.before_exposed_ns)} to {duration(change.after_exposed_ns)}",
+            _time(change.before_ns),
+            _time(change.after_ns),
+            ratio(change.ratio) if change.before_ns and change.after_ns is not None else "",
+            f"{_time(change.before_exposed_ns)} to {_time(change.after_exposed_ns)}",
         )
-        for change in found.phases
+        for change in (() if any(hosts_unknown(found)) else found.phases)
     ]
     parts = [change.larger_ns for change in found.phases]
-    return Sheet(("host phase, per step", "before", "after", "ratio", "exposed"), rows, parts=parts)
+    return Sheet((f"host phase, {per(found)}", "before", "after", "ratio", "exposed"), rows, parts=parts)
+
+
+def _time(ns: float | None) -> str:
+    return "none" if ns is None else duration(ns)
+
+
+def hosts_unknown(found: Comparison) -> tuple[bool, bool]:
+    """Of each run, whether it has figures but no record of what the host did."""
+    before, after = (not each.phases for each in (found.before, found.after))
+    return before, after
+
+
+def host_lines(found: Comparison) -> Iterator[str]:
+    """Why the phases of the host are not compared, where they are not."""
+    before, after = hosts_unknown(found)
+    if before or after:
+        which = (
+            "neither trace records"
+            if before and after
+            else f"the trace {'before' if before else 'after'} does not record"
+        )
+        yield f"host phases are not compared: {which} what the host did"

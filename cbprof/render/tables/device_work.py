@@ -33,7 +33,7 @@ def device_work(device: DeviceSummary, *, all_rows: bool = False) -> Sheet:
 
 
 def changed_work(found: Comparison, *, all_rows: bool = False) -> Sheet:
-    """The same of two runs, per step."""
+    """The same of two runs, per step, or in all where one of them has no steps."""
 
     def figures(mine: Sequence[KernelChange]) -> tuple[str, ...]:
         before, after = (
@@ -44,7 +44,12 @@ def changed_work(found: Comparison, *, all_rows: bool = False) -> Sheet:
         return (*("none" if ns is None else duration(ns) for ns in (before, after)), change)
 
     rows = [(name, *figures(mine)) for name, mine in _grouped(found.kernels, all_rows=all_rows)]
-    return Sheet(("device work, per step", "before", "after", "ratio"), rows)
+    return Sheet((f"device work, {per(found)}", "before", "after", "ratio"), rows)
+
+
+def per(found: Comparison) -> str:
+    """What the times of host phases and device work are of."""
+    return "per step" if found.by_step else "in all"
 
 
 def cut_kernel(kernel: str) -> str:

@@ -62,7 +62,7 @@ def comparison_table(before: Summary, after: Summary) -> RenderableType:
         parts += [waited, ""]
     if gain := _gain(before, after, names):
         parts.append(gain)
-    parts += closing_lines([before, after])
+    parts += closing_lines([before, after], names)
     return framed(Group(*parts), [f"{names[0]} and {names[1]}", after.device_name], after.engine)
 
 
