@@ -15,7 +15,8 @@ from typing import NamedTuple
 FEW = 8
 """Names that differ in nothing but numbers stay apart up to this many: ``conv1d`` and ``conv2d`` are two things."""
 
-_END = "\0"  # of a name: all names are treated as one text, which is much faster than name by name
+_END = "\0"  # of a name: many names are treated as one text, which is much faster than name by name
+_AT_A_TIME = 1 << 14
 
 _ADDRESS = "\1"
 
@@ -66,18 +67,11 @@ def naming(names: Sequence[str]) -> Naming:
         each: family if sizes[family] > FEW or family in distinct else each
         for each, family in zip(distinct, families, strict=True)
     }
-    place: dict[str, int] = {}
-    labels: list[str] = []
-    of = []
-    for name, each in zip(names, bare, strict=True):
-        common = key[each]
-        index = place.setdefault(common, len(labels))
-        if index == len(labels):
-            labels.append(name)
-        elif labels[index] != name:
-            labels[index] = common
-        of.append(index)
-    return Naming(of, tuple(labels))
+    common = [key[each] for each in bare]
+    first = dict(zip(reversed(common), reversed(names), strict=True))  # the name that is met first
+    several = {each for each, name in zip(common, names, strict=True) if first[each] != name}
+    place = {each: index for index, each in enumerate(dict.fromkeys(common))}
+    return Naming([place[each] for each in common], tuple(each if each in several else first[each] for each in place))
 
 
 def common_parts(names: Sequence[str]) -> list[str]:
@@ -89,12 +83,18 @@ def common_parts(names: Sequence[str]) -> list[str]:
 
 
 def _substitute(names: Sequence[str], patterns: Sequence[tuple[re.Pattern[str], str]]) -> list[str]:
-    text = _END.join((*(name.replace(_END, " ") for name in names), ""))
-    for pattern, instead in patterns:
-        text = pattern.sub(instead, text)
-    for before in (" at ", " ", ""):
-        text = text.replace(before + _ADDRESS, "")
-    return text.split(_END)[:-1]
+    done: list[str] = []
+    for first in range(0, len(names), _AT_A_TIME):
+        some = names[first : first + _AT_A_TIME]
+        text = _END.join((*some, ""))
+        if text.count(_END) > len(some):
+            text = _END.join((*(name.replace(_END, " ") for name in some), ""))
+        for pattern, instead in patterns:
+            text = pattern.sub(instead, text)
+        for before in (" at ", " ", ""):
+            text = text.replace(before + _ADDRESS, "")
+        done += text.split(_END)[:-1]
+    return done
 
 
 def plain(text: str) -> str:

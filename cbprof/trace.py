@@ -196,6 +196,8 @@ class Trace:
     def ids_of(self, *names: str) -> list[int]:
         """The ids of these names, ascending; of a name that the trace does not have, none."""
         wanted = frozenset(names)
+        if not wanted:
+            return []
         return [index for index, name in enumerate(self.names) if name in wanted]
 
     def ids_where(self, holds: Callable[[str], object], kinds: Sequence[Kind] = ()) -> list[int]:

@@ -301,12 +301,14 @@ class _Ledger:
         span, ns = np.concatenate(self.span), np.concatenate(self.ns)
         name_id = self._names_of(span)
         key = (gap * len(Cause) + cause) * (len(self.labels) + 1) + name_id + 1
-        _, first, group = np.unique(key, return_index=True, return_inverse=True)
+        order = np.argsort(key, kind="stable")
+        begins = np.flatnonzero(np.diff(key[order], prepend=NONE))
+        first = order[begins]
         return Blame(
             gap=gap[first],
             cause=cause[first],
             name_id=name_id[first],
-            ns=sum_by(group, ns, len(first)),
+            ns=np.add.reduceat(ns[order], begins) if len(begins) else ns,
             names=self.labels,
             parts=BlameParts(gap, cause, span, ns),
         )

@@ -207,11 +207,11 @@ def _tree(trace: Trace, blame: Blame, host: HostTimeline) -> _Tree:
     for depth in range(int(level.max(initial=NONE)) + 1):
         mine = np.flatnonzero(level == depth)
         above = np.where(up[mine] == NONE, NONE, node[up[mine]])
-        pairs, of_pair = np.unique(np.stack((above, label[mine])), axis=1, return_inverse=True)
-        node[mine] = n_nodes + of_pair.ravel()
-        parents += pairs[0].tolist()
-        labels += pairs[1].tolist()
-        n_nodes += pairs.shape[1]
+        pairs, of_pair = np.unique((above + 1) * len(host.labels) + label[mine], return_inverse=True)
+        node[mine] = n_nodes + of_pair
+        parents += (pairs // len(host.labels) - 1).tolist()
+        labels += (pairs % len(host.labels)).tolist()
+        n_nodes += len(pairs)
     of_span = node[np.searchsorted(rows, spans)]
     own = sum_by(of_span, span_ns, n_nodes).tolist()
     children: list[list[Branch]] = [[] for _ in range(n_nodes + 1)]  # the last is the root's: parent -1
