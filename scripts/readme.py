@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -108,7 +109,8 @@ def main() -> int:
     counts = {"passed": 0, "failed": 0, "skipped": 0}
     with tempfile.TemporaryDirectory(prefix="readme-") as folder:
         clone = Path(folder, "cbprof")
-        subprocess.run(["git", "clone", "--quiet", "--depth", "1", ROOT.as_uri(), clone], check=True)
+        clean_clone(clone)
+        committed = files_in(clone)
         environment = clean_environment(Path(folder), clone, fresh=fresh)
         cleaned = False
         for command in commands((clone / "README.md").read_text(encoding="utf-8")):
@@ -117,12 +119,34 @@ def main() -> int:
                 text, why = command.text, ""
             if command.in_ci and not cleaned:  # a runner has what is committed, and nothing else
                 cleaned = True
-                subprocess.run(["git", "clean", "-fdxq", "-e", "baseline.json", "-e", ".venv"], cwd=clone, check=True)
+                for path in files_in(clone) - committed - {clone / "baseline.json"}:
+                    path.unlink()
             counts["skipped" if text is None else walk(command, text, why, clone, environment)] += 1
             if text is None:
                 print(f"skip {command.line:4}  {command.text}  ({why})", flush=True)
     print("readme:", ", ".join(f"{number} {what}" for what, number in counts.items()))
     return int(counts["failed"] > 0 or not counts["passed"])
+
+
+def clean_clone(clone: Path) -> None:
+    """What is committed; where this is no repository of ours, such as an unpacked archive, what is here."""
+    done = subprocess.run(
+        ["git", "clone", "--quiet", "--depth", "1", ROOT.as_uri(), clone], check=False, capture_output=True
+    )
+    if done.returncode:
+        made = (".git", ".venv", "node_modules", "__pycache__", ".*_cache", ".hypothesis", "*.egg-info")
+        shutil.copytree(ROOT, clone, ignore=shutil.ignore_patterns(*made), dirs_exist_ok=True)
+
+
+def files_in(clone: Path) -> set[Path]:
+    """All but those of the repository and of the environment."""
+    return {
+        path
+        for folder in clone.iterdir()
+        if folder.name not in (".git", ".venv")
+        for path in (folder, *folder.rglob("*"))
+        if not path.is_dir()
+    }
 
 
 def clean_environment(home: Path, clone: Path, *, fresh: bool) -> dict[str, str]:
