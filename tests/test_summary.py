@@ -31,6 +31,7 @@ DEPTH = (
     "overlap",
     "over_time",
     "over_context",
+    "device_work",
     "verdict",
 )
 
@@ -38,6 +39,7 @@ DEPTH = (
 def test_report_of_two_steps() -> None:
     report = summarize(trace_of(*TWO_STEPS, mode="sync", evidence="emulated")).to_json(file="trace.json")
     verdict, (device,) = report.pop("verdict"), report["devices"]
+    assert [each["command"] for each in report.pop("advice")] == ["cbprof lab async", "cbprof predict trace.json"]
     ends = [(gap.pop("step"), *gap.pop("ended_by").values()) for gap in device["gaps"]]
     assert ends == [(1, "compute", "compute", "launch", 125), (0, "compute", "compute", "launch", 30), (None,) * 5]
     causes, tree = device.pop("causes"), device.pop("cause_tree")

@@ -36,6 +36,7 @@ class DeviceSummary:
     graphs that were recorded as a whole), ``exposed_comm_ns`` collectives that no compute covered. ``idle_ns``, the
     states and the gaps follow the summary's activity.
     ``idle_ns`` is None where the window holds no span of that activity, since nothing is known then.
+    ``blocked_ns``: of the active time, while the host sat in a blocking wait.
     ``n_graph_launches`` is None where the evidence cannot tell. ``one_off_idle_ns`` is the idle time that graph
     captures and warm-up cost. ``missing_ns`` is that in which records are missing: it is not known to be idle.
     ``device_name``: what the file calls the device, where that is not its number.
@@ -65,6 +66,7 @@ class DeviceSummary:
     over_time: Segments
     over_context: Segments
     verdict: Verdict
+    blocked_ns: int
     understood: bool = True
     missing_ns: int = 0
     profile: Profile | None = None
@@ -224,6 +226,7 @@ def summarize_device(
     found = causes(trace, blame, host)
     once_ns = one_off_idle_ns(trace, device, host, gaps, blame)
     missing_ns = host.known.missing.get(device, EMPTY).intersect(here.gaps).total_ns
+    waiting = blocked(trace, here, host)
     overlapped = overlap(trace, totals, steps)
     findings = Findings(
         evidence_level=trace.evidence,
@@ -234,7 +237,7 @@ def summarize_device(
         one_off_idle_ns=once_ns,
         missing_ns=missing_ns,
         overlap=overlapped,
-        blocked=blocked(trace, here, host),
+        blocked=waiting,
         shortened=shortened(
             here,
             steps if window == run else with_host_in(window, steps, trace, in_run, host),
@@ -269,6 +272,7 @@ def summarize_device(
         over_time=NO_SEGMENTS if idle is None else over_time(here, steps),
         over_context=NO_SEGMENTS if idle is None else over_context(here, steps),
         verdict=judge(None if idle is None else findings),
+        blocked_ns=waiting.ns,
         understood=device in host.understood,
         missing_ns=missing_ns,
         profile=recorded,

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from cbprof.analysis.accounting.blame import Cause
 from cbprof.analysis.accounting.cut_out import without_profiled_steps
 from cbprof.analysis.accounting.gaps import WhichGaps
 from cbprof.analysis.accounting.host import host_timeline
@@ -27,9 +28,10 @@ from cbprof.analysis.accounting.window import (
 from cbprof.analysis.device import DeviceSummary, summarize_device
 from cbprof.analysis.profiles.health import Health, examine
 from cbprof.analysis.requests.lost import LostWork, lost_work
+from cbprof.analysis.verdict.advice import Advice, Case, about, advise, engine_of, records_stacks
 from cbprof.analysis.verdict.latency import Latency, latency
 from cbprof.analysis.verdict.one_off import OneOff, one_offs
-from cbprof.analysis.verdict.verdict import Verdict, judge
+from cbprof.analysis.verdict.verdict import Bound, Verdict, judge, much_exposed
 from cbprof.errors import UsageError
 from cbprof.meta import Evidence
 from cbprof.numbers import counted, duration, percent
@@ -61,6 +63,7 @@ class Summary:
     format: str = "chrome"
     examination: Health | None = None
     step_source: StepSource | None = None
+    advice: tuple[Advice, ...] = ()
 
     @property
     def most_idle(self) -> DeviceSummary | None:
@@ -129,6 +132,7 @@ class Summary:
                 **how_steps_are_known(self.step_source),
             },
             "verdict": self.verdict.to_json(),
+            "advice": [each.to_json() for each in about(self.advice, file)],
             "tokens": self.tokens,
             "tokens_per_s": self.tokens_per_s,
             "latency": self.latency.to_json() if self.latency else None,
@@ -187,6 +191,7 @@ def summarize(
             for device, each in windows.items()
         )
     whole_run = steps is None and window is None
+    reliable = health.reliable if health else trace.complete
     tokens = _tokens(trace, whole, whole_run=whole_run)
     return Summary(
         mode=trace.mode,
@@ -195,7 +200,7 @@ def summarize(
         evidence=trace.evidence,
         activity=activity,
         complete=trace.complete,
-        reliable=health.reliable if health else trace.complete,
+        reliable=reliable,
         warnings=(*_warnings(trace, devices, activity), *(health.warnings if health else ())),
         health=dict(health.counts if health else trace.meta.health) | _over_devices(devices),
         window=whole,
@@ -208,6 +213,31 @@ def summarize(
         format=trace.meta.format,
         examination=health,
         step_source=step_source(trace),
+        advice=advise(_case(trace, devices, reliable=reliable)),
+    )
+
+
+def _case(trace: Trace, devices: tuple[DeviceSummary, ...], *, reliable: bool) -> Case:
+    """What advice rests on: the device that waited longest."""
+    device = devices[most_idle([each.idle_ns for each in devices])] if devices else None
+    known = device is not None and device.idle_ns is not None
+    causes = (total for total in device.causes.totals if total.cause is not Cause.MISSING) if device and known else ()
+    lead = device.overlap.launch_lead if device else None
+    return Case(
+        bound=device.verdict.bound if device else Bound.UNKNOWN,
+        engine=engine_of(trace),
+        mode=trace.mode,
+        reliable=reliable,
+        evidence=trace.evidence,
+        stacks=records_stacks(trace),
+        steps=len(device.steps) if device else 0,
+        has_requests=bool(len(trace.requests)),
+        largest=next(iter(causes), None),
+        late_pct=lead.late_pct if lead else None,
+        blocked_pct=100 * device.blocked_ns / device.states.gpu if device and device.states.gpu else 0.0,
+        graph_pct=device.overlap.graph_coverage_pct if device else None,
+        idle_pct=(device.idle_pct or 0.0) if device else 0.0,
+        waits_for_ranks=device is not None and much_exposed(device.exposed_comm_ns, device.window.length_ns),
     )
 
 

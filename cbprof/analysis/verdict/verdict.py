@@ -212,10 +212,15 @@ def _largest(causes: Sequence[BlameTotal], whole_ns: int, verb: str = "") -> str
 
 
 def _what_could_help(found: Findings) -> str:
-    if 100 * found.exposed_comm_ns < LITTLE_IDLE_PCT * found.window_ns:
+    if not much_exposed(found.exposed_comm_ns, found.window_ns):
         return "only faster GPU work can bring more"
     share = percent(100 * found.exposed_comm_ns / found.gpu_ns)
     return f"{share} of its active time are collectives without compute beside them, which may wait for another rank"
+
+
+def much_exposed(exposed_comm_ns: int, window_ns: int) -> bool:
+    """Whether collectives without compute beside them take a part of the time that counts."""
+    return 100 * exposed_comm_ns >= LITTLE_IDLE_PCT * window_ns
 
 
 def _evidence(found: Findings) -> Iterator[str]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
+from rich.table import Table
 from rich.text import Text
 
 from cbprof.analysis.accounting.cause_tree import Branch
@@ -14,13 +15,14 @@ from cbprof.analysis.accounting.segments import Segments
 from cbprof.analysis.device import DeviceSummary
 from cbprof.analysis.profiles.kernels import short_kernel
 from cbprof.analysis.summary import Summary
+from cbprof.analysis.verdict.advice import about
 from cbprof.analysis.verdict.latency import Latency
 from cbprof.analysis.verdict.shortened import SHORTENED_BY
 from cbprof.analysis.verdict.verdict import Verdict
 from cbprof.names import plain, short
 from cbprof.numbers import UNKNOWN, count, counted, duration, percent, rate, ratio, signed_duration
 from cbprof.render.evidence import step_source_in_short
-from cbprof.render.panel import HEADER, LABEL, framed
+from cbprof.render.panel import HEADER, LABEL, WIDTH, framed
 from cbprof.render.sheet import MOST_ROWS, Sheet
 from cbprof.render.tables.device_work import cut_kernel, device_work
 from cbprof.render.tables.summary import causes_in_words, lost_in_words, place_of, summary_table
@@ -54,6 +56,7 @@ def key_figures(summary: Summary, title: str = "") -> Sheet:
     if summary.lost:
         rows.append(("lost", lost_in_words(summary.lost)))
     notes = (summary.verdict.sentence, *shortened(summary.verdict, summary.wall_ns), *found, *summary.warnings)
+    notes += tuple(f"Next: {each.what} {each.command}" for each in about(summary.advice, title or None))
     return Sheet(("figure", "value"), rows, title, notes)
 
 
@@ -211,7 +214,7 @@ def shortened(verdict: Verdict, window_ns: int) -> tuple[str, ...]:
 
 def report_panels(summary: Summary, title: str, *, full: bool, all_rows: bool = False) -> RenderableType:
     """The summary and the verdict, and with ``full`` all that is known."""
-    panels = [summary_table(summary, title=title), verdict_panel(summary)]
+    panels = [summary_table(summary, title=title), verdict_panel(summary), *advice_lines(summary, title)]
     return Group(*panels, details_panel(summary, all_rows=all_rows)) if full else Group(*panels)
 
 
@@ -222,6 +225,17 @@ def verdict_panel(summary: Summary) -> RenderableType:
     lines += [Padding(Text(plain(line)), (0, 0, 0, 2)) for line in verdict.evidence]
     lines += [Text(line, LABEL) for line in shortened(verdict, summary.wall_ns)]
     return framed(Group(*lines), ["verdict", verdict.bound.value], None)
+
+
+def advice_lines(summary: Summary, file: str) -> Iterator[RenderableType]:
+    """What to do, and below each the next command, whole on its line, so that it can be copied."""
+    for advice in about(summary.advice, file):
+        what = Table.grid(padding=(0, 2, 0, 0))
+        what.add_column(width=len("next"))
+        what.add_column(width=WIDTH - len("next  "))
+        what.add_row(Text("next", LABEL), Text(plain(advice.what)))
+        yield what
+        yield Text(f"      {plain(advice.command)}", HEADER, no_wrap=True, overflow="ignore")
 
 
 def details_panel(summary: Summary, *, all_rows: bool = False) -> RenderableType:

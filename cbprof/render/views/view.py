@@ -33,7 +33,7 @@ class View(ABC):
 
     def print(self) -> None:
         """Show the result on the terminal, as wide as it is."""
-        Console().print(self.to_rich())
+        Console().print(self.to_rich(), crop=False)
 
     def to_markdown(self) -> str:
         """The tables for a pull request."""

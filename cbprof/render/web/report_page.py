@@ -13,7 +13,9 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from cbprof.analysis.verdict.advice import about
 from cbprof.files import write_whole
+from cbprof.names import plain
 from cbprof.render.web.page import as_html, as_prose, data_element, page, timeline_content
 from cbprof.render.web.report_sections import sections
 from cbprof.render.web.viewer_coarse import MOST_SPANS
@@ -54,7 +56,18 @@ def report_html(traces: Mapping[str, Trace]) -> str:
 def _gist(runs: Sequence[AnalysedRun]) -> str:
     lines = "".join(f"<li{_class(note.warning)}>{as_prose(note.text)}</li>" for note in notes(runs))
     sentences = "".join(f"<span>{as_prose(sentence)}</span> " for sentence in gist(runs))
-    return f'<h1>{sentences}</h1><p>{as_html(subtitle(runs))}</p><ul class="notes">{lines}</ul>'
+    return f'<h1>{sentences}</h1><p>{as_html(subtitle(runs))}</p><ul class="notes">{lines}</ul>{_advice(runs)}'
+
+
+def _advice(runs: Sequence[AnalysedRun]) -> str:
+    """What to do next about each run, with the commands."""
+    lines = "".join(
+        f"<li>{as_html(f'{run.label}: ' if len(runs) > 1 else '')}Next: {as_prose(plain(each.what))} "
+        f"<code>{as_html(plain(each.command))}</code></li>"
+        for run in runs
+        for each in about(run.summary.advice, run.name)
+    )
+    return f'<ul class="advice" aria-label="What to do next">{lines}</ul>' if lines else ""
 
 
 def _class(warning: bool) -> str:
