@@ -53,6 +53,7 @@ RULES = (
         r"gunzip -c sample_traces/h200_vllm/vllm.sync.json.gz > \2",
         "vLLM",
     ),
+    Rule(r"^cbprof record --metrics .* -- vllm serve.*", "cbprof record --metrics 0 -f -- python serve.py", "vLLM"),
     Rule(r"--model llama-8b", "--model tiny", "a GPU"),
     Rule(r"--new-tokens 512", "--new-tokens 16", "a GPU"),
     Rule(

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cbprof.cli.metrics import MetricsPort, Told, endpoint
 from cbprof.cli.options import parse_window, refuse_with
 from cbprof.cli.writing import check_is_new, check_output, say
 from cbprof.errors import DataError
+
+if TYPE_CHECKING:
+    from cbprof.record.program.status import Status
 
 
 def record(
@@ -31,6 +35,7 @@ def record(
     cupti: Annotated[
         bool, typer.Option("--cupti", help="torch.profiler too, while recording, into NAME.cupti.json.gz.")
     ] = False,
+    metrics: MetricsPort = None,
     force: Annotated[bool, typer.Option("--force", "-f", help="Replace an older trace of that name.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No live line.")] = False,
 ) -> None:
@@ -45,6 +50,8 @@ def record(
         cbprof record -- python serve.py --port 8000
 
         cbprof record --steps 100:200 --cupti -o window.json.gz -- python serve.py
+
+        cbprof record --metrics 9400 -- vllm serve MODEL
 
         cbprof record --on-signal --seconds 5 -- python -m my.server
     """
@@ -66,9 +73,18 @@ def record(
         seconds=seconds,
         on_signal=on_signal,
         cupti=cupti,
+        metrics=metrics is not None,
     )
-    with live_line(quiet=quiet) as line:
-        ended = launch(command, settings, line.processes)
+    told: Told = {}
+    with live_line(quiet=quiet) as line, endpoint(metrics, told, quiet=quiet):
+
+        def watch(pid: int, processes: list[Status]) -> None:
+            line.processes(pid, processes)
+            told.update(
+                {str(each.pid): ({"pid": str(each.pid), "role": each.role}, each.figures.copy) for each in processes}
+            )
+
+        ended = launch(command, settings, watch)
     ended = ended._replace(processes=with_merged_files(ended.processes))
     say(*(f"cbprof: {words}" for words in outcome_lines(ended, settings)), err=True)
     code = exit_like(ended)

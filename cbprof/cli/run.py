@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from contextlib import ExitStack
 from enum import StrEnum
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cbprof.cli.metrics import MetricsPort, Told, endpoint
 from cbprof.cli.options import format_lengths, parse_lengths, parse_window, refuse_with
 from cbprof.cli.writing import check_is_new, check_output, say
 from cbprof.engine.config import EngineConfig
@@ -21,6 +23,7 @@ from cbprof.files import with_infix
 
 if TYPE_CHECKING:
     from cbprof.engine.config import Mode
+    from cbprof.record.recorder import Recorder
     from cbprof.record.session import RecordedRun
 
 
@@ -108,6 +111,7 @@ def run(
             min=1, help="Serve so often, with the modes by turns, and tell the spread. Run 2 is NAME.2, and so on."
         ),
     ] = 1,
+    metrics: MetricsPort = None,
     force: Annotated[bool, typer.Option("--force", "-f", help="Replace an older trace of that name.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No live line.")] = False,
 ) -> None:
@@ -181,7 +185,7 @@ def run(
     if placement.world_size > 1:
         _keep_cores_apart(config, placement)
     quiet = quiet or workload.rank > 0
-    runs = _serve(engine, config, workload, rounds, cupti=parse_window(cupti), quiet=quiet)
+    runs = _serve(engine, config, workload, rounds, cupti=parse_window(cupti), metrics=metrics, quiet=quiet)
     raise typer.Exit(_conclude(runs, len(paths)) if not workload.rank else _conclude_in_brief(runs, workload.rank))
 
 
@@ -203,6 +207,7 @@ def _serve(
     rounds: list[dict[Mode, Path]],
     *,
     cupti: tuple[int, int] | None,
+    metrics: int | None,
     quiet: bool,
 ) -> list[RecordedRun]:
     """Run each mode, and again as often as there are ``rounds``, until one is interrupted."""
@@ -221,14 +226,25 @@ def _serve(
     if engine is EngineChoice.cbprof:
         config = resolve(config)
     console = Console(stderr=True, quiet=quiet)
+    told: Told = {}
+
+    def measured(mode: Mode, progress: Callable[[Recorder], None]) -> Callable[[Recorder], None]:
+        def watch(recorder: Recorder) -> None:
+            progress(recorder)
+            if metrics is not None:
+                told[mode] = {"mode": mode}, recorder.meter().figures
+
+        return watch
+
     said = {"repeat": {"of": len(rounds), "id": token_hex(8)}} if len(rounds) > 1 else {}
     runs: list[RecordedRun] = []
     with ExitStack() as stack:
+        stack.enter_context(endpoint(metrics, told, quiet=quiet))
         with spinner(console, f"loading {config.model}"):
             opened = stack.enter_context(open_engine(engine.value, config, rounds[0]))
         for mode, path in (each for paths in rounds for each in paths.items()):
-            with token_progress(mode, workload.most_tokens, shown=can_draw() and not quiet) as watch:
-                runs.append(opened.record(workload, mode, path, cupti=cupti, watch=watch, said=said))
+            with token_progress(mode, workload.most_tokens, shown=can_draw() and not quiet) as progress:
+                runs.append(opened.record(workload, mode, path, cupti=cupti, watch=measured(mode, progress), said=said))
             if runs[-1].interrupted:
                 break
     return runs

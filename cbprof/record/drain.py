@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from cbprof.meta import Edge
 from cbprof.record.clocks.base import BlockingClock, ClockErrors, DeviceClock, Handle, Times
 from cbprof.record.live import Activity, LiveActivity
+from cbprof.record.meter import Meter
 from cbprof.riders import Riders
 from cbprof.trace import NONE, BatchPhase, Kind, Lane, RequestEvent, SpanSink
 
@@ -123,7 +124,7 @@ class Drain:
     """Writes to ``sink`` what stands in ``queue``. Times in the sink count from ``origin_ns``.
 
     Lanes are declared as they are met, devices by :meth:`add_device`. The first error stops the writing, is kept as
-    ``failure``, and leaves the run alone.
+    ``failure``, and leaves the run alone. ``meter``: what sums it up meanwhile, if anybody asked.
     """
 
     def __init__(self, sink: SpanSink, *, origin_ns: int) -> None:
@@ -131,6 +132,7 @@ class Drain:
         self.edges = EdgeCounter()
         self.spans = 0
         self.failure: Exception | None = None
+        self.meter: Meter | None = None
         self._sink = sink
         self._flush: Callable[[], object] = getattr(sink, "flush", lambda: None)  # a TraceBuilder has none
         self._origin_ns = origin_ns
@@ -211,6 +213,8 @@ class Drain:
 
     def host_span(self, span: HostSpan, lane: Lane, link: int = NONE) -> None:
         self._latest_ns = span.end_ns - self._origin_ns
+        if self.meter is not None:
+            self.meter.host(span.kind, span.name, span.start_ns, span.end_ns)
         self._sink.span(
             self._sink.lane(lane),
             span.kind,
@@ -229,6 +233,8 @@ class Drain:
         self, lane: Lane, kind: Kind, name: str, step: int, start_ns: int, end_ns: int, facts: Mapping[str, Any] | None
     ) -> None:
         self._latest_ns = end_ns - self._origin_ns
+        if self.meter is not None:
+            self.meter.host(kind, name, start_ns, end_ns)
         start_ns -= self._origin_ns
         self._sink.span(self._sink.lane(lane), kind, name, start_ns, self._latest_ns - start_ns, step=step, extra=facts)
         self.spans += 1
@@ -248,6 +254,8 @@ class Drain:
         start_ns = times.start_ns - self._origin_ns
         if goes_to.kind is Kind.GPU_COMPUTE:
             goes_to.device.live.add(start_ns, times.end_ns - self._origin_ns)
+            if self.meter is not None:
+                self.meter.compute(goes_to.device.index, launch.step, times.start_ns, times.end_ns)
         self._sink.span(
             self._sink.lane(goes_to.lane),
             goes_to.kind,
@@ -268,6 +276,8 @@ class Drain:
 
     def tokens(self, time_ns: int, produced: tuple[int, ...], finished: tuple[int, ...]) -> None:
         later = produced
+        if self.meter is not None:
+            self.meter.tokens(len(produced))
         if not self._started.issuperset(produced):
             later = tuple(request for request in produced if request in self._started)
             for request in produced:

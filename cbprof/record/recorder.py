@@ -30,6 +30,7 @@ from cbprof.record.devices import Devices
 from cbprof.record.drain import DeviceLane, Drain, HostSpan, LaunchSpan
 from cbprof.record.lanes import HostLanes
 from cbprof.record.live import Activity
+from cbprof.record.meter import Meter
 from cbprof.riders import Riders
 from cbprof.trace import NONE, BatchPhase, Kind, Lane, RequestEvent, SpanSink
 
@@ -199,6 +200,12 @@ class Recorder:
     def activity(self) -> Activity | None:
         """How active the first device was in the last second that is known."""
         return self._drain.activity()
+
+    def meter(self) -> Meter:
+        """Sums up what is recorded from the first call on: it costs the drain's thread a little, so it is asked for."""
+        if self._drain.meter is None:
+            self._drain.meter = Meter()
+        return self._drain.meter
 
     @property
     def spans(self) -> int:

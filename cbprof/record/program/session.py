@@ -328,6 +328,7 @@ class Session:
             cells=() if activity is None else activity.cells,
             part=self._tracer.part,
             at_s=time.monotonic(),
+            figures=recorder.meter().figures() if self._settings.metrics and recorder is not None else {},
         )
         self._status.write(self._settings.folder)
 

@@ -15,6 +15,7 @@ class Settings(NamedTuple):
 
     ``steps`` (first, last): record only these. ``seconds``: stop after as long, from the first span on. ``on_signal``:
     begin off; SIGUSR2 toggles in any case. ``cupti``: torch.profiler as well, while it is recorded.
+    ``metrics``: the statuses hold the figures of the recording under way.
     """
 
     out: str
@@ -23,6 +24,7 @@ class Settings(NamedTuple):
     seconds: float | None = None
     on_signal: bool = False
     cupti: bool = False
+    metrics: bool = False
 
     def to_environment(self) -> dict[str, str]:
         return {VARIABLE: json.dumps(self._asdict())}

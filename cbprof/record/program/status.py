@@ -22,6 +22,7 @@ class Status(NamedTuple):
     ``engine``: whose loop was recorded, if any was. ``steps``: begun so far, recorded or not. ``tokens`` and ``cells``
     (see :class:`~cbprof.record.live.Activity`): of the recording under way. ``notes``: what its user should know.
     ``role``: what the process is to vLLM; ``vllm``, ``sglang``: it has imported that.
+    ``figures``: of its :class:`~cbprof.record.meter.Meter`, where metrics were asked for.
     ``forked_from``: the process that it was forked off from, if it is a fork that is recorded.
     """
 
@@ -50,6 +51,7 @@ class Status(NamedTuple):
     sglang: bool = False
     notes: tuple[str, ...] = ()
     at_s: float = 0.0
+    figures: dict[str, Any] = {}  # noqa: RUF012 - of a NamedTuple, which nobody changes
 
     def write(self, folder: str) -> None:
         """Replace this process's file. A folder that is gone (``cbprof record`` was killed) is no error; on a disk that
@@ -78,7 +80,7 @@ def read_all(folder: Path) -> list[Status]:
                 note = f"process {status.pid} could not say how its recording went: {folder} takes no more"
                 status = status._replace(lost=(*status.lost, status.part), part="", notes=(*status.notes, note))
             found.append(status)
-    return sorted(found)
+    return sorted(found, key=lambda status: (status.pid, status.image))
 
 
 def toggle(folder: str) -> None:
