@@ -128,6 +128,9 @@ class SimulatedDevice:
         while any(self._queues.values()):
             self.execute_one()
 
+    def settle(self) -> None:
+        self.synchronize()
+
     def close(self) -> None:
         pass
 

@@ -155,6 +155,24 @@ def test_ctrl_c_keeps_the_trace_so_far(long_run: subprocess.Popen[str], tmp_path
     assert not Path(f"/proc/{device}").exists()
 
 
+def test_a_stopped_device_process_is_told_of_and_the_first_ctrl_c_ends_the_run(
+    long_run: subprocess.Popen[str], tmp_path: Path
+) -> None:
+    (device,) = children(long_run.pid)
+    os.kill(device, signal.SIGSTOP)
+    assert long_run.stderr is not None
+    while not (line := long_run.stderr.readline()).startswith(
+        f"cbprof: the device process (pid {device}) is stopped: "
+    ):
+        assert line, "nothing was said of it"
+    os.killpg(long_run.pid, signal.SIGINT)
+    output, errors = long_run.communicate(timeout=60)
+    assert (long_run.returncode, errors) == (130, "")
+    assert "interrupted: long.json holds the run so far" in output
+    assert len(load(tmp_path / "long.json")) > 100
+    assert not Path(f"/proc/{device}").exists()
+
+
 def test_a_killed_run_leaves_a_part_that_can_be_read(long_run: subprocess.Popen[str], tmp_path: Path) -> None:
     (device,) = children(long_run.pid)
     descriptor = os.pidfd_open(device)

@@ -1,6 +1,7 @@
 """The host device, on a toy model: order, events, races, stamps, and all the ways in which either process can end."""
 
 import gc
+import logging
 import os
 import select
 import signal
@@ -17,7 +18,9 @@ import pytest
 from toy_host_model import DIE, ECHO, FAIL, GATED, REFUSE, ToySpec
 
 from cbprof.engine.devices.base import Device, Streams
+from cbprof.engine.devices.host import patience
 from cbprof.engine.devices.host.device import HostDevice
+from cbprof.engine.devices.host.patience import Activity, Patience
 from cbprof.engine.layout import SlotLayout
 from cbprof.errors import EngineError, UsageError
 
@@ -420,6 +423,91 @@ class TestEnd:
         maps = Path(f"/proc/{device.pid}/maps").read_text()
         assert "memfd:cbprof" in maps
         assert "/dev/shm" not in maps
+
+
+class CtrlC(logging.Handler):
+    """Presses Ctrl-C once something is said."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.said = record.getMessage()
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+class TestSilence:
+    @pytest.fixture
+    def ctrl_c(self) -> Iterator[CtrlC]:
+        handler = CtrlC()
+        logging.getLogger("cbprof").addHandler(handler)
+        yield handler
+        logging.getLogger("cbprof").removeHandler(handler)
+
+    def test_a_stopped_child_is_told_of_and_holds_up_no_ctrl_c(self, toy: Toy, ctrl_c: CtrlC) -> None:
+        with toy.device() as device:
+            device.run("step", 0, device.streams(separate=True).compute, GATED)
+            os.kill(device.pid, signal.SIGSTOP)
+            with pytest.raises(KeyboardInterrupt):
+                device.synchronize()
+            device.settle()  # goes on without the child
+        assert ctrl_c.said == (
+            f"cbprof: the device process (pid {device.pid}) is stopped: kill -CONT {device.pid} lets it go on, "
+            "Ctrl-C ends the run"
+        )
+        assert not is_running(device.pid)
+
+    def test_a_stopped_child_may_go_on(self, toy: Toy, caplog: pytest.LogCaptureFixture) -> None:
+        class Continue(logging.Handler):
+            def emit(self, record: logging.LogRecord) -> None:
+                os.kill(device.pid, signal.SIGCONT)
+                toy.open_gate()
+
+        handler = Continue()
+        logging.getLogger("cbprof").addHandler(handler)
+        try:
+            with toy.device() as device:
+                device.run("step", 0, device.streams(separate=True).compute, GATED)
+                os.kill(device.pid, signal.SIGSTOP)
+                device.synchronize()
+        finally:
+            logging.getLogger("cbprof").removeHandler(handler)
+        assert "is stopped" in caplog.text
+
+    def test_a_child_that_hangs_is_told_of(self, toy: Toy, ctrl_c: CtrlC, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(patience, "IDLE_LOOKS", 1)
+        monkeypatch.setattr(patience, "SETTLE_LOOKS", 1)
+        with toy.device() as device:
+            device.run("step", 0, device.streams(separate=True).compute, GATED)
+            with pytest.raises(KeyboardInterrupt):
+                device.synchronize()
+            device.settle()
+        assert "has done nothing for 1 s, though there is work: Ctrl-C ends the run" in ctrl_c.said
+
+    def test_a_child_that_computes_is_given_time_and_each_thing_is_said_once(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        busy = [Activity(stopped=False, cpu=ticks) for ticks in range(30)]
+        stopped = [Activity(stopped=True, cpu=30)] * 30
+        looks = iter([*busy, *stopped])
+        told = Patience(7, lambda _: next(looks))
+        for _ in busy:
+            told.look()
+        assert caplog.text == ""
+        for _ in stopped:
+            told.look()
+        assert [record.getMessage().partition(": kill")[0] for record in caplog.records] == [
+            "cbprof: the device process (pid 7) is stopped"
+        ]
+
+    def test_a_child_that_loads_may_wait_for_a_disk(self, caplog: pytest.LogCaptureFixture) -> None:
+        told = Patience(7, lambda _: Activity(stopped=False, cpu=0))
+        for _ in range(30):
+            told.look(loading=True)
+        assert caplog.text == ""
+
+    def test_a_system_that_does_not_say_is_believed(self, caplog: pytest.LogCaptureFixture) -> None:
+        told = Patience(7, lambda _: None)
+        for _ in range(30):
+            told.look()
+        assert (caplog.text, told.exhausted) == ("", True)
 
 
 PARENT = """

@@ -76,8 +76,10 @@ class Engine:
         started = time.perf_counter_ns()
         try:
             LOOPS[mode](run)
-        finally:
             self.device.synchronize()
+        except BaseException:
+            self.device.settle()  # what was launched is recorded, but a device that is stuck holds up no Ctrl-C
+            raise
         wall_ns = time.perf_counter_ns() - started
         return Outcome({request.id: request.generated for request in requests}, run.scheduler.counters, wall_ns)
 

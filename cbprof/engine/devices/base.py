@@ -105,5 +105,8 @@ class Device(Protocol):
     def synchronize(self) -> None:
         """Block the host until everything that was queued has happened."""
 
+    def settle(self) -> None:
+        """After an error or Ctrl-C: block until what was queued has happened, for as long as the device gets on."""
+
     def close(self) -> None:
         """Give everything back. Safe to call twice."""

@@ -149,6 +149,9 @@ class CudaDevice:
     def synchronize(self) -> None:
         torch.cuda.synchronize(self.torch_device)
 
+    def settle(self) -> None:
+        self.synchronize()
+
     def close(self) -> None:
         """Drop the graphs and give the device's memory back."""
         self._graphs.clear()

@@ -174,6 +174,9 @@ class HostDevice:
         for queue in self._queues:
             queue.synchronize(queue.commands)
 
+    def settle(self) -> None:
+        self._process.settle([queue.commands for queue in self._queues])
+
     def close(self) -> None:
         """End the child. Its slot buffers stay readable; everything else raises EngineError from now on."""
         self._process.close()

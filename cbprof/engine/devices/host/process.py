@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import subprocess
 import sys
 import threading
 import weakref
 from collections.abc import Sequence
+from contextlib import suppress
 from io import FileIO
 from multiprocessing.connection import Connection, Pipe
 from typing import TYPE_CHECKING
 
+from cbprof.engine.devices.host.patience import LOOK_S, Patience
 from cbprof.engine.devices.host.wire import COMMAND, QUEUES, Setup, SharedMemory, anonymous_file
 from cbprof.engine.layout import SlotLayout
 from cbprof.errors import CbprofError, EngineError
@@ -36,6 +39,8 @@ class DeviceProcess:
         self._control, control = Pipe()
         self._commands = [FileIO(write_end, "w") for _, write_end in queues]
         self._wake = FileIO(wake_read, "r")
+        self._woken = select.poll()
+        self._woken.register(wake_read, select.POLLIN)
         self._reading = threading.Lock()
         self._death: CbprofError | None = None
         pipes = tuple(read_end for read_end, _ in queues)
@@ -48,6 +53,7 @@ class DeviceProcess:
             control.close()
             for descriptor in inherited:
                 os.close(descriptor)
+        self._patience = Patience(self._child.pid)
         self._end = weakref.finalize(self, _end, self._child, self._ends)
         _running.add(self)
         try:
@@ -72,15 +78,32 @@ class DeviceProcess:
         """Block, without spinning, until ``count`` commands of ``queue`` are done.
 
         The child counts and then writes a byte, so where the count is still short a byte is yet to come; which one
-        does not matter. The lock keeps one thread from reading the byte that another is waiting for.
+        does not matter. The lock keeps one thread from reading the byte that another is waiting for. A child that is
+        stopped, or does nothing, is told of on stderr, and waited for.
         """
         done = self.memory.done
         if done[queue] >= count:
             return
         with self._reading:
             while done[queue] < count:
-                if self._wake.closed or not self._wake.read(1 << 16):
-                    raise self._why_dead()
+                self._await_byte()
+
+    def settle(self, counts: Sequence[int]) -> None:
+        """Wait until as many commands of each queue are done, for as long as the child gets on. Raises nothing."""
+        done = self.memory.done
+        with self._reading, suppress(CbprofError):
+            self._patience.silent = 0
+            while any(done[queue] < count for queue, count in enumerate(counts)) and not self._patience.exhausted:
+                self._await_byte()
+
+    def _await_byte(self) -> None:
+        """Block until the child has finished something, or has not for some time."""
+        if not self._wake.closed and not self._woken.poll(LOOK_S * 1000):
+            self._patience.look()
+        elif self._wake.closed or not self._wake.read(1 << 16):
+            raise self._why_dead()
+        else:
+            self._patience.answered()
 
     def close(self) -> None:
         """End the child. Safe to call twice."""
@@ -99,6 +122,8 @@ class DeviceProcess:
         """Have the child build its model, and raise what it raises; what there is to know of the model."""
         try:
             self._control.send(setup)
+            while not self._control.poll(LOOK_S):
+                self._patience.look(loading=True)
             reply: ModelFacts | CbprofError = self._control.recv()
         except (EOFError, OSError):
             raise self._why_dead() from None
