@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -23,6 +24,9 @@ MOST_FILES = 2_000
 
 GROWING_S = 5.0
 """A recording writes several times a second; what has not changed for so long is not being written."""
+
+_UNIT = re.compile(r"(?<=\d) (?=%|[num]?s\b)")
+"""The space between a figure and its unit, at which no line is to break."""
 
 REST = 10
 """A file that grows is read again after so many times as long as reading it took, so that following costs little."""
@@ -106,7 +110,7 @@ class Folder:
             "idle": percent(summary.worst_idle_pct),
             "tokens_per_s": rate(summary.tokens_per_s),
             "steps": count(summary.n_steps),
-            "sentence": summary.verdict.sentence,
+            "sentence": _UNIT.sub("\u00a0", summary.verdict.sentence),
         }
 
     def rows(self) -> list[dict[str, Any]]:

@@ -15,11 +15,12 @@ body { font: 14px/1.5 system-ui, sans-serif; margin: 0 auto; padding: 1.5rem; ma
 h1 { font-size: 1.2rem; overflow-wrap: anywhere; } p { color: var(--dim); }
 table { border-collapse: collapse; width: 100%; margin: 1rem 0; } caption { text-align: left; font-weight: 600; }
 th, td { border-bottom: 1px solid var(--line); padding: .35rem .6rem; text-align: right; white-space: nowrap; }
-th { font-weight: 600; } th:first-child, td:first-child, th.name, td.name { text-align: left; white-space: normal; }
+th { font-weight: 600; vertical-align: bottom; }
+th:first-child, td:first-child, th.name, td.name { text-align: left; white-space: normal; }
 td.name { overflow-wrap: anywhere; min-width: 12rem; } td.name small { display: block; color: var(--dim); }
 td.name small.bad { color: var(--bad); } a { color: var(--on); } .growing::after { content: " being written";
   color: var(--bad); font-size: .8em; } button { font: inherit; padding: .3rem .8rem; }
-th { overflow-wrap: anywhere; white-space: normal; }
+.compared th { overflow-wrap: anywhere; white-space: normal; }
 @media (max-width: 700px) { body { padding: .8rem; font-size: 13px; } .wide { display: none; }
   th, td { padding: .35rem .25rem; white-space: normal; } td.name { min-width: 6rem; } }
 """
@@ -113,7 +114,8 @@ def list_page(root: Path) -> str:
 def comparison_page(view: ComparisonView, title: str, query: str) -> str:
     """The tables of a comparison. ``query``: names its two files to the other pages."""
     links = " · ".join(f'<a href="{page}?{as_html(query)}">{text}</a>' for page, text in _BOTH)
-    return _page(title, f'<h1>{as_html(title)}</h1><p>{links} · <a href=".">all traces</a></p>{view._repr_html_()}')
+    head = f'<h1>{as_html(title)}</h1><p>{links} · <a href=".">all traces</a></p>'
+    return _page(title, f'{head}<div class="compared">{view._repr_html_()}</div>')
 
 
 _BOTH = (("plot", "both timelines"), ("report", "report about both"))
