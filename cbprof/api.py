@@ -153,19 +153,20 @@ def load_ranks(
 
 def save_report(recordings: Sequence[Recording], path: str | Path) -> Path:
     """Write the page that people send to each other, about one run or several. Raises UsageError where it cannot be."""
-    from cbprof.render.web.report_page import write_report
+    from cbprof.render.views.pictures import save_page
 
     target = Path(path)
     if not target.name.lower().endswith(PAGES):
         raise UsageError(f"{target}: the report is a page: choose a name that ends in .html")
-    files = [file for recording in recordings for file in recording.files]
-    write_report({recording.name: recording.trace for recording in recordings}, target, of=files)
+    save_page(target, recordings)
     return target
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Recording:
     """A trace, and the file it came from, if any, or the ``sources`` of which it was made.
+
+    ``label``: what pictures and reports call it, in place of its file.
 
     Every verb returns a small frozen object that a notebook draws. ``print()`` shows it as the command line does, and
     ``to_json()``, ``to_markdown()`` and ``to_pandas()`` give it in those forms. ``steps`` everywhere: (first, last),
@@ -175,6 +176,7 @@ class Recording:
     trace: Trace
     path: Path | None = None
     sources: tuple[Path, ...] = ()
+    label: str = ""
 
     @property
     def name(self) -> str:
@@ -335,11 +337,9 @@ class Recording:
 
     def plot(self, other: Recording | None = None) -> TimelineView:
         """The interactive timeline; of ``other`` below it, on the same time axis."""
-        from cbprof.render.views.run import TimelineView
-        from cbprof.render.web.timeline import timeline_html
+        from cbprof.render.views.pictures import timeline_of
 
-        files = self.files + (other.files if other else ())
-        return TimelineView(timeline_html(self.trace, other=other.trace if other else None), files)
+        return timeline_of(self, other)
 
     def save_plot(self, path: str | Path, *, other: Recording | None = None, width: str | None = None) -> Path:
         """Write the timeline as what the name ends in: one of ``PAGES``, or of ``IMAGES``, which need matplotlib.
@@ -347,23 +347,22 @@ class Recording:
         ``width``: of an image, as ``7in``, ``180mm`` or ``1400px``. Raises UsageError for any other name, and where the
         file cannot be written.
         """
-        target, traces = Path(path), [each.trace for each in (self, other) if each is not None]
+        target = Path(path)
         if target.name.lower().endswith(PAGES):
             self.plot(other).save(target)
         elif target.name.lower().endswith(IMAGES):
-            from cbprof.render.static.figure import DEFAULT_WIDTH, parse_width, write_static
+            from cbprof.render.views.pictures import save_image
 
-            width_in = DEFAULT_WIDTH if width is None else parse_width(width)
-            write_static(traces, target, width_in=width_in, of=self.files + (other.files if other else ()))
+            save_image(target, width, self, other)
         else:
             raise UsageError(f"{target}: choose a name that ends in {', '.join((PAGES[0], *IMAGES))}")
         return target
 
     def print_plot(self, other: Recording | None = None) -> None:
         """Draw the timeline on the terminal, as wide as it is."""
-        from cbprof.render.terminal.pictures import print_plot
+        from cbprof.render.views.pictures import print_timeline
 
-        print_plot([each.trace for each in (self, other) if each is not None])
+        print_timeline(self, other)
 
     def plot_gaps(self) -> Figure:
         """Idle time by the length of the gap it lies in, and by what the GPU waited for (plotly)."""

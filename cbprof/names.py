@@ -97,6 +97,14 @@ def _substitute(names: Sequence[str], patterns: Sequence[tuple[re.Pattern[str], 
     return done
 
 
+def labels_of(names: Sequence[str]) -> list[str]:
+    """Of paths or other names, what tells them apart: the last part, with as many folders as it takes."""
+    parts = [name.replace("\\", "/").split("/") for name in names]
+    longest = max(map(len, parts), default=0)
+    tails = (["/".join(each[-count:]) for each in parts] for count in range(1, longest + 1))
+    return next((found for found in tails if len(set(found)) == len(set(names))), list(names))
+
+
 def plain(text: str) -> str:
     """A line without control characters: names come from files, and are not to steer a terminal or a log."""
     return "".join(character if character.isprintable() else "?" for character in text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -57,6 +58,33 @@ def test_plot_draws_in_the_terminal(run: Run) -> None:
     assert "▓" in done.stdout
     assert "│compute━" in done.stdout
     assert sorted(path.name for path in Path().iterdir()) == ["run.async.json", "run.sync.json"]
+
+
+def test_every_run_is_labelled_with_its_file_or_as_the_user_says(run: Run) -> None:
+    pair = ("run.sync.json", "run.async.json")
+    assert all(f"{name} · " in run("plot", "--term", *pair).stdout for name in pair)
+    named = ("--label", "before", "--label", "a <b> c")
+    assert "before · " in run("plot", "--term", *pair, *named).stdout
+    run("plot", *pair, "--no-open", *named)
+    page = Path("run.html").read_text()
+    assert '"label":"before"' in page
+    assert '"label":"a \\u003cb> c"' in page
+    assert "<title>before: GPU idle" in page
+    run("report", *pair, "-o", "r.html")
+    assert "<h3>run.sync.json</h3>" in Path("r.html").read_text()  # both say that they are sync
+    run("report", *pair, "-o", "r.html", *named)
+    assert "before: The GPU waited" in Path("r.html").read_text()
+    refused = run("plot", *pair, "--label", "one", "--no-open")
+    assert "1 label for 2 traces" in str(refused.exception)
+    assert "--label has no effect without --output" in str(run("report", *pair, "--label", "a").exception)
+
+
+def test_the_page_opens_where_both_runs_are(run: Run) -> None:
+    save(steady_trace(400), Path("long.json"))
+    run("plot", "long.json", "run.async.json", "--no-open", "-o", "both.html")
+    found = re.search(r'"opening":\[(\d+),(\d+)\]', Path("both.html").read_text())
+    assert found
+    assert 0 < int(found[1]) < int(found[2]) < 300_000_000  # the shorter one takes 0.3 s
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from kineto_samples import annotation, call, host, kernel, write
 from cbprof.analysis.gate.compare import compare
 from cbprof.analysis.summary import summarize
 from cbprof.formats import load
-from cbprof.names import FEW, naming, short, waits
+from cbprof.names import FEW, labels_of, naming, short, waits
 from cbprof.trace import Trace
 
 HASH = "f" + "a2b3c" * 10 + "q"
@@ -137,3 +137,11 @@ def test_functions_that_only_wait_are_known_by_name() -> None:
     )
     working = ("wait_for_requests", "model.py(3): poll_weights", "<built-in method append of list object at 0x7f>")
     assert [waits(name) for name in (*waiting, *working)] == [True] * 3 + [False] * 3
+
+
+def test_labels_are_what_tells_files_apart() -> None:
+    assert labels_of(["out/trace.json"]) == ["trace.json"]
+    assert labels_of(["out/a.json", "out/b.json"]) == ["a.json", "b.json"]
+    assert labels_of(["x/out/a.json", "y/out/a.json", "b.json"]) == ["x/out/a.json", "y/out/a.json", "b.json"]
+    assert labels_of(["/1/a.json", "/2/a.json"]) == ["1/a.json", "2/a.json"]
+    assert labels_of(["a.json", "a.json"]) == ["a.json", "a.json"]

@@ -243,10 +243,10 @@ def test_in_a_browser(server: Server, browser: object, scheme: str, width: int) 
     assert fits()
     for link in ("both timelines", "report about both"):
         page.get_by_text(link).click()
-        page.evaluate("cbprof.ready")
+        page.locator(".run").first.wait_for()
         page.go_back()
     page.get_by_text("all traces").click()
     page.get_by_text(EVIL, exact=True).click()
-    page.evaluate("cbprof.ready")
+    page.locator(".run").first.wait_for()
     assert problems == []
     page.close()

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cbprof.errors import UsageError
+from cbprof.numbers import counted
+
+if TYPE_CHECKING:
+    from cbprof.api import Recording
 
 
 class Format(StrEnum):
@@ -15,6 +21,22 @@ class Format(StrEnum):
 
     text = "text"
     md = "md"
+
+
+Label = Annotated[
+    list[str] | None,
+    typer.Option("--label", help="What to call a run, in place of its file; once for each trace, in order."),
+]
+
+
+def labelled(recordings: Sequence[Recording], labels: Sequence[str] | None) -> list[Recording]:
+    """The recordings with these labels. Raises UsageError where there is not one for each."""
+    if not labels:
+        return list(recordings)
+    if len(labels) != len(recordings):
+        numbers = f"{counted(len(labels), 'label')} for {counted(len(recordings), 'trace')}"
+        raise UsageError(f"--label: {numbers}; give it once for each trace, or not at all")
+    return [replace(each, label=label) for each, label in zip(recordings, labels, strict=True)]
 
 
 def refuse_with(context: typer.Context, chosen: str, *names: str) -> None:

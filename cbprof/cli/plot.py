@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from cbprof.api import IMAGES, PAGES
-from cbprof.cli.options import refuse_with, refuse_without
+from cbprof.cli.options import Label, labelled, refuse_with, refuse_without
 from cbprof.cli.reading import NoCache, read
 from cbprof.cli.writing import check_output, say
 from cbprof.errors import UsageError
@@ -26,6 +26,7 @@ def plot(
     width: Annotated[
         str | None, typer.Option(help="Of a .png, .svg or .pdf: 7in, 180mm or 1400px. [default: 7in]")
     ] = None,
+    label: Label = None,
     term: Annotated[bool, typer.Option("--term", help="Draw in the terminal, as wide as it is.")] = False,
     open_page: Annotated[bool, typer.Option("--open/--no-open", help="Show the page in the browser.")] = True,
     no_cache: NoCache = False,
@@ -41,6 +42,8 @@ def plot(
         cbprof plot trace.sync.json trace.async.json -o timeline.html --no-open
 
         cbprof plot trace.json -o figure.pdf --width 7in
+
+        cbprof plot before.json after.json --label before --label "with graphs"
 
         cbprof plot trace.json --term
     """
@@ -58,7 +61,7 @@ def plot(
         refuse_with(context, "an image", "open_page")
     else:
         refuse_without(context, "an image (-o NAME.png, .svg or .pdf)", "width")
-    recording, *others = (read(trace, no_cache=no_cache) for trace in traces)
+    recording, *others = labelled([read(trace, no_cache=no_cache) for trace in traces], label)
     other = others[0] if others else None
     if term:
         recording.print_plot(other)

@@ -11,7 +11,7 @@ import typer
 
 from cbprof.api import PAGES, Steps, load_ranks, save_report
 from cbprof.cli.fleet import show_ranks
-from cbprof.cli.options import Format, parse_steps, refuse_with, refuse_without
+from cbprof.cli.options import Format, Label, labelled, parse_steps, refuse_with, refuse_without
 from cbprof.cli.reading import NoCache, read
 from cbprof.cli.writing import check_output, say, show, show_json
 from cbprof.errors import UsageError
@@ -78,6 +78,7 @@ def report(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Write a page to send: NAME.html.", metavar="FILE")
     ] = None,
+    label: Label = None,
     csv: Annotated[
         Path | None,
         typer.Option(help="Also write steps, gaps and device work: a folder, or NAME.csv.", metavar="DIR|FILE"),
@@ -103,8 +104,9 @@ def report(
         refuse_with(
             context, chosen, "steps", "skip", "window", "activity", "full", "all_rows", "layout", "json", "gaps", "csv"
         )
-        _write_page(traces, output, no_cache=no_cache)
+        _write_page(traces, output, label, no_cache=no_cache)
         return
+    refuse_without(context, "--output", "label")
     if window:
         refuse_with(context, "--window", "steps", "skip")
     if skip:
@@ -137,11 +139,12 @@ def _holds_ranks(path: Path) -> bool:
     return isdir(path) and recording_in(path) is None
 
 
-def _write_page(traces: list[Path], page: Path, *, no_cache: bool) -> None:
+def _write_page(traces: list[Path], page: Path, labels: list[str] | None, *, no_cache: bool) -> None:
     from cbprof.fleet.files import find_files
 
     if page.suffix.lower() not in PAGES:
         raise UsageError(f"{page}: the report is a page: choose a name that ends in .html")
     files = [Path(file.name) for file in find_files(list(map(str, traces)))]
     check_output(page, inputs=files)
-    say(f"wrote {save_report([read(file, no_cache=no_cache) for file in files], page)}")
+    recordings = labelled([read(file, no_cache=no_cache) for file in files], labels)
+    say(f"wrote {save_report(recordings, page)}")

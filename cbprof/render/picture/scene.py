@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +12,7 @@ from cbprof.analysis.accounting.host import HostTimeline, host_timeline
 from cbprof.analysis.accounting.idle import idle_ns, idle_pct, most_idle
 from cbprof.analysis.accounting.states import Activity, States, StateTotals, states
 from cbprof.analysis.accounting.window import Window, default_mode, device_windows, hull
+from cbprof.names import plain
 from cbprof.numbers import duration, percent
 from cbprof.render.evidence import in_a_sentence
 from cbprof.trace import NONE, Int64, Kind, Trace
@@ -25,6 +27,8 @@ STREAM_ORDER = (Kind.GPU_H2D, Kind.GPU_COMPUTE, Kind.GPU_D2H)
 class Scene:
     """One run as all pictures see it, by the rules of its report. ``steps`` are in ns from the start of the window.
 
+    ``label``: what the user calls it, such as its file; "" where it has no name.
+
     ``idle_ns``, ``idle_pct``: of each device in its own window, which ``window`` encloses; None where it is unknown.
     """
 
@@ -35,6 +39,7 @@ class Scene:
     idle_ns: tuple[int | None, ...]
     idle_pct: tuple[float | None, ...]
     steps: StepBounds
+    label: str = ""
 
     @property
     def title(self) -> str:
@@ -72,11 +77,21 @@ class Scene:
         return None if self.idle_ns[self.devices.index(device)] is None else device.totals()
 
     @property
+    def name(self) -> str:
+        """What to call the run beside others."""
+        return plain(self.label or self.trace.mode or "")
+
+    @property
     def first_view(self) -> tuple[int, int]:
-        """What to show first at true scale: typical steps, else some work in the middle, else all; ns as ``steps``."""
+        """What to show first at true scale; see :meth:`view_within`."""
+        return self.view_within(self.window.length_ns)
+
+    def view_within(self, length_ns: int) -> tuple[int, int]:
+        """Typical steps near the middle of the first ``length_ns``, else some work there, else all; ns as ``steps``."""
         if len(self.steps.step) or len(self.trace) < MANY_SPANS:
-            return first_view(self.steps, self.window.length_ns)
+            return first_view(self.steps, length_ns)
         start = self.trace.start_ns[self.trace.on_device | (not self.devices)] - self.window.start_ns
+        start = start[: max(SPANS_AT_FIRST + 1, int(np.searchsorted(start, length_ns)))]
         if len(start) <= SPANS_AT_FIRST:
             return int(max(0, start[0])), self.window.length_ns
         middle = min(len(start) // 2, len(start) - SPANS_AT_FIRST - 1)
@@ -98,7 +113,7 @@ class Scene:
         return in_a_sentence(self.trace.evidence, self.trace.meta.device) if self.devices else ""
 
 
-def scene(trace: Trace) -> Scene:
+def scene(trace: Trace, label: str = "") -> Scene:
     """Look at a trace once, for any number of pictures."""
     trace = without_profiled_steps(trace)
     windows = device_windows(trace, default_mode(trace))
@@ -111,7 +126,12 @@ def scene(trace: Trace) -> Scene:
         for device, each in zip(trace.devices, own, strict=True)
     )
     shares = tuple(None if each is None else idle_pct(ns, each.length_ns) for ns, each in zip(idle, own, strict=True))
-    return Scene(trace, window, host, per_device, idle, shares, _step_bounds(trace, window))
+    return Scene(trace, window, host, per_device, idle, shares, _step_bounds(trace, window), label)
+
+
+def scenes_of(traces: Sequence[Trace], labels: Sequence[str] = ()) -> list[Scene]:
+    """The same of several traces; ``labels`` may be left out."""
+    return [scene(trace, label) for trace, label in zip(traces, [*labels, *[""] * len(traces)], strict=False)]
 
 
 def activity_of(trace: Trace) -> Activity:

@@ -20,7 +20,7 @@ from cbprof.files import write_whole
 from cbprof.names import plain
 from cbprof.numbers import duration
 from cbprof.render.picture.lanes import lanes_between
-from cbprof.render.picture.scene import Scene, scene
+from cbprof.render.picture.scene import Scene, scenes_of
 from cbprof.render.picture.step_raster import step_raster, usual_length
 from cbprof.render.static.page import DPI, FONT, LARGE, MARGIN, MUTED, NORMAL, SMALL, Page, fitting, text_width
 from cbprof.render.static.panels import (
@@ -46,6 +46,7 @@ UNITS = {"in": 1.0, "cm": 1 / 2.54, "mm": 1 / 25.4, "px": 1 / DPI}
 STRIP, BAND, LANE, RASTER = 0.62, 0.26, 0.17, 1.6
 LINE, AXIS, SPACE = 0.15, 0.17, 0.1
 MOST_LANES = 12
+LEAST_NAME, MOST_NAME = 6, 60  # letters at the end of a name that a heading may be left with
 
 STYLE: dict[Any, Any] = {
     "font.family": "sans-serif",
@@ -60,21 +61,31 @@ STYLE: dict[Any, Any] = {
 
 
 def write_static(
-    traces: Sequence[Trace], path: Path, *, width_in: float = DEFAULT_WIDTH, of: Iterable[Path] = ()
+    traces: Sequence[Trace],
+    path: Path,
+    *,
+    width_in: float = DEFAULT_WIDTH,
+    of: Iterable[Path] = (),
+    labels: Sequence[str] = (),
 ) -> None:
     """Write :func:`static_image` to ``path``, in the format that its name ends in, whole or not at all."""
-    write_whole(path, static_image(traces, path.suffix.lower().lstrip("."), width_in=width_in), "the picture", of=of)
+    image = static_image(traces, path.suffix.lower().lstrip("."), width_in=width_in, labels=labels)
+    write_whole(path, image, "the picture", of=of)
 
 
-def static_image(traces: Sequence[Trace], form: str, *, width_in: float = DEFAULT_WIDTH) -> bytes:
-    """The picture of one trace or two as a file; ``form`` is one of :data:`FORMATS`.
+def static_image(
+    traces: Sequence[Trace], form: str, *, width_in: float = DEFAULT_WIDTH, labels: Sequence[str] = ()
+) -> bytes:
+    """The picture of one trace or two as a file; ``form`` is one of :data:`FORMATS`; ``labels``: of each, its file.
 
     Raises :class:`CbprofError` where matplotlib is not installed.
     """
     undated: dict[str, Any] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
     out = io.BytesIO()
     with _style():
-        static_figure(traces, width_in=width_in).savefig(out, format=form, dpi=DPI, metadata=undated.get(form))
+        static_figure(traces, width_in=width_in, labels=labels).savefig(
+            out, format=form, dpi=DPI, metadata=undated.get(form)
+        )
     return out.getvalue()
 
 
@@ -100,9 +111,9 @@ def parse_width(text: str) -> float:
     return width
 
 
-def static_figure(traces: Sequence[Trace], *, width_in: float = DEFAULT_WIDTH) -> Figure:
+def static_figure(traces: Sequence[Trace], *, width_in: float = DEFAULT_WIDTH, labels: Sequence[str] = ()) -> Figure:
     """The same as a matplotlib figure; raises as :func:`static_image`."""
-    scenes = [scene(trace) for trace in traces]
+    scenes = scenes_of(traces, labels)
     with _style():
         page = Page(width_in)
         _runs(page, scenes)
@@ -131,8 +142,7 @@ def _runs(page: Page, scenes: Sequence[Scene]) -> None:
 
 def _heading(page: Page, each: Scene, *, alone: bool) -> None:
     """The sentence of a run, the shares of its states beside it or below, and what it was."""
-    mode = "" if alone or not each.trace.mode else f"{plain(each.trace.mode)}: "
-    title = f"{mode}{each.title}"
+    title = each.title if alone else _named(page, each, each.title, LARGE)
     page.text(title, size=LARGE, weight="bold")
     room = page.width_in - 2 * MARGIN
     if each.devices:
@@ -142,10 +152,22 @@ def _heading(page: Page, each: Scene, *, alone: bool) -> None:
         for line in lines:
             draw_legend(page.panels(0.14, label="legend", from_left=True)[0], line)
         page.space(-0.03)
-    if each.subtitle and alone:
+    subtitle = " · ".join(part for part in (each.label, each.subtitle) if part)
+    if subtitle and alone:
         page.space(LINE)
-        page.text(plain(each.subtitle)[:200], size=SMALL, color=MUTED)
+        page.text(plain(subtitle)[:200], size=SMALL, color=MUTED)
     page.space(0.07)
+
+
+def _named(page: Page, each: Scene, text: str, size: float) -> str:
+    """A heading about one run of several: its name, or the end of it that fits, which tells most; else without it."""
+    room = page.width_in - 2 * MARGIN
+    names = [
+        each.name,
+        *(f"…{each.name[-length:]}" for length in range(min(len(each.name) - 1, MOST_NAME), LEAST_NAME - 1, -1)),
+    ]
+    headings = (f"{name}: {text}" for name in names if name)
+    return next((heading for heading in headings if text_width(heading, size, "bold") <= room), text)
 
 
 def _steps(page: Page, scenes: Sequence[Scene]) -> None:
@@ -154,7 +176,8 @@ def _steps(page: Page, scenes: Sequence[Scene]) -> None:
     length = max(end - start for start, end in views)
     for index, (each, (start, end)) in enumerate(zip(scenes, views, strict=True)):
         page.space(SPACE + LINE - 0.02)
-        page.text(_steps_title(each, start, end, alone=len(scenes) == 1), weight="bold")
+        title = _steps_title(each, start, end)
+        page.text(title if len(scenes) == 1 else _named(page, each, title, NORMAL), weight="bold")
         page.space(0.06)
         begin = each.window.start_ns + start
         lanes = list(lanes_between(each, each.most_idle, begin, begin + length))[:MOST_LANES]
@@ -165,13 +188,12 @@ def _steps(page: Page, scenes: Sequence[Scene]) -> None:
     page.space(AXIS)
 
 
-def _steps_title(each: Scene, start: int, end: int, *, alone: bool) -> str:
-    mode = "" if alone or not each.trace.mode else f"{plain(each.trace.mode)}: "
+def _steps_title(each: Scene, start: int, end: int) -> str:
     within = each.steps.numbers_between(start, end)
     if (start, end) == (0, each.window.length_ns):
-        return f"{mode}the whole run at true scale"
+        return "the whole run at true scale"
     shown = f"steps {int(within[0]):,} to {int(within[-1]):,}" if len(within) else duration(end - start)
-    return f"{mode}{shown}, from {duration(start)} on"
+    return f"{shown}, from {duration(start)} on"
 
 
 def _rasters(page: Page, scenes: Sequence[Scene]) -> None:
@@ -189,7 +211,7 @@ def _rasters(page: Page, scenes: Sequence[Scene]) -> None:
         raster = step_raster(each.trace, each.most_idle, panel.columns, panel.rows, height)
         longer |= raster.longest_ns > height
         if len(raster.step):
-            draw_raster(panel, raster, name=plain(each.trace.mode or "") if len(scenes) > 1 else "")
+            draw_raster(panel, raster, name=each.name if len(scenes) > 1 else "")
     page.space(AXIS + LINE)
     if longer:
         page.text("a few longer steps go on above the edge", size=SMALL, color=MUTED, right=True)

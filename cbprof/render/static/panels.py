@@ -181,7 +181,8 @@ def draw_raster(panel: Panel, raster: StepRaster, *, name: str) -> None:
     places = list(_step_ticks(raster, max(2, int(panel.width_in / 0.8))))
     scale = panel.columns / (len(raster.step) - 1)
     panel.axes.set_xticks([column * scale for column, _ in places], [text for _, text in places])
-    panel.axes.text(0.02, 0.95, name, transform=panel.axes.transAxes, size=NORMAL, weight="bold", color=INK, va="top")
+    shown = fitting([name], 0.85 * panel.width_in, NORMAL)  # bold takes more room than that
+    panel.axes.text(0.02, 0.95, shown, transform=panel.axes.transAxes, size=NORMAL, weight="bold", color=INK, va="top")
 
 
 def _step_ticks(raster: StepRaster, most: int) -> Iterator[tuple[int, str]]:

@@ -10,7 +10,7 @@ from rich.text import Text
 from cbprof.names import plain
 from cbprof.numbers import duration
 from cbprof.render.panel import HEADER, LABEL
-from cbprof.render.picture.scene import Scene, scene
+from cbprof.render.picture.scene import Scene, scenes_of
 from cbprof.render.tables.statebar import StateLegend
 from cbprof.render.terminal.steps_view import StepsView
 from cbprof.render.terminal.strip import RunStrip, TimeAxis
@@ -22,18 +22,18 @@ OTHER_LINES = 17  # of one run, with its steps
 ROWS_AFTER_A_RUN = 2
 
 
-def print_plot(traces: Sequence[Trace]) -> None:
+def print_plot(traces: Sequence[Trace], labels: Sequence[str] = ()) -> None:
     """The picture on standard output, as wide as the window, in the colours that it has."""
     console = Console()
-    console.print(terminal_plot(traces, height=console.height))
+    console.print(terminal_plot(traces, labels, height=console.height))
 
 
-def terminal_plot(traces: Sequence[Trace], *, height: int = 25) -> RenderableType:
+def terminal_plot(traces: Sequence[Trace], labels: Sequence[str] = (), *, height: int = 25) -> RenderableType:
     """The whole run and a few of its steps, of each trace; all runs on one scale of time.
 
-    ``height``: lines of the window, which the strips make use of.
+    ``labels``: of each, its file. ``height``: lines of the window, which the strips make use of.
     """
-    scenes = [scene(trace) for trace in traces]
+    scenes = scenes_of(traces, labels)
     rows = max(LEAST_ROWS, min(ROWS, height // max(1, len(scenes)) - OTHER_LINES + ROWS))
     parts: list[RenderableType] = []
     for each in scenes:
@@ -43,7 +43,7 @@ def terminal_plot(traces: Sequence[Trace], *, height: int = 25) -> RenderableTyp
 
 def run_strips(traces: Sequence[Trace]) -> RenderableType:
     """What stands below the figures of a run: each trace as one strip, on one axis of time."""
-    scenes = [scene(trace) for trace in traces]
+    scenes = scenes_of(traces)
     strips: list[RenderableType] = []
     for each in scenes:
         for states in each.devices[:1]:
@@ -53,8 +53,9 @@ def run_strips(traces: Sequence[Trace]) -> RenderableType:
 
 def _picture(each: Scene, scenes: Sequence[Scene], rows: int) -> list[RenderableType]:
     parts: list[RenderableType] = [Text(plain(each.title), HEADER)]
-    if each.subtitle:
-        parts.append(Text(plain(each.subtitle), LABEL, overflow="ellipsis", no_wrap=True))
+    subtitle = " · ".join(part for part in (each.label, each.subtitle) if part)
+    if subtitle:
+        parts.append(Text(plain(subtitle), LABEL, overflow="ellipsis", no_wrap=True))
     many = len(each.devices) > 1
     for states in each.devices:
         parts.append(RunStrip(f"GPU {states.device}" if many else "run", states, _longest(scenes), rows))

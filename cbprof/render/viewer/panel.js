@@ -13,6 +13,7 @@ export class Panel {
   constructor(viewer, run, parent) {
     Object.assign(this, { viewer, run });
     const words = element("div", {}, element("h2", {}, ...wholeFigures(run.title)));
+    if (run.label) words.prepend(element("p", { className: "label", textContent: run.label, dir: "auto" }));
     for (const text of [run.subtitle, run.evidence]) if (text) words.append(element("p", { textContent: text }));
     this.header = element("header", {}, words, this.#table());
     const section = (this.section = element("section", { className: "run" }, this.header));

@@ -38,7 +38,7 @@ export class Viewer {
     this.runs = await Promise.all(page.runs.map((run) => Run.from(run, page)));
     this.length = Math.max(1, ...this.runs.map((run) => run.length));
     this.panels = this.runs.map((run) => new Panel(this, run, parent));
-    const [start, end] = this.runs[0].firstView;
+    const [start, end] = page.opening; // in which all runs have something to show
     this.view = this.#within(start, end);
     this.take(this.runs[0]);
     this.redraw();

@@ -43,12 +43,13 @@ def timeline_content(
     ``embedded``: it is one of several things on the page, so that the wheel scrolls over it unless Ctrl is held.
     ``most_spans``: of a run whose spans are all shipped.
     """
-    opening = sum(scenes[0].first_view) // 2
+    opening = scenes[0].view_within(min(each.window.length_ns for each in scenes))
     document = {
         "title": title,
         "embedded": embedded,
+        "opening": opening,
         **enums(),
-        "runs": [run_document(each, most_spans=most_spans, opening_ns=opening) for each in scenes],
+        "runs": [run_document(each, most_spans=most_spans, opening_ns=sum(opening) // 2) for each in scenes],
     }
     return viewer_file("timeline.html") + data_element("data", document)
 

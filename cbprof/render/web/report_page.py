@@ -19,24 +19,28 @@ from cbprof.names import plain
 from cbprof.render.web.page import as_html, as_prose, data_element, page, timeline_content
 from cbprof.render.web.report_sections import sections
 from cbprof.render.web.viewer_coarse import MOST_SPANS
-from cbprof.render.words.report import AnalysedRun, analyse_run, gist, notes, subtitle
+from cbprof.render.words.report import AnalysedRun, analyse_runs, gist, notes, subtitle
 from cbprof.trace import Trace
 
 MOST_BYTES = 3_000_000
 MOST_SPANS_IN_A_MAIL = 100_000
 
 
-def write_report(traces: Mapping[str, Trace], path: Path, *, of: Iterable[Path] = ()) -> None:
+def write_report(
+    traces: Mapping[str, Trace], path: Path, *, of: Iterable[Path] = (), labels: Sequence[str] = ()
+) -> None:
     """Write :func:`report_html` to ``path``, whole or not at all. Raises :class:`CbprofError` on a disk error."""
-    write_whole(path, report_html(traces).encode("utf-8"), "the report", of=of)
+    write_whole(path, report_html(traces, labels).encode("utf-8"), "the report", of=of)
 
 
-def report_html(traces: Mapping[str, Trace]) -> str:
+def report_html(traces: Mapping[str, Trace], labels: Sequence[str] = ()) -> str:
     """The page as text; ``traces`` by the name of their file, in the order of the page.
+
+    ``labels``: what to call each in place of its file.
 
     Raises :class:`DataError` where a time is too large to be exact in a browser (26 days).
     """
-    runs = [analyse_run(trace, name) for name, trace in traces.items()]
+    runs = analyse_runs(traces, labels)
     parts = list(sections(runs))
     figures = {key: json.loads(figure.to_json()) for part in parts for key, figure in part.figures.items()}
     scenes = [run.scene for run in runs]

@@ -86,7 +86,7 @@ def sections(runs: Sequence[AnalysedRun]) -> Iterator[Section]:
 
 def _side_by_side(runs: Sequence[AnalysedRun]) -> Section:
     made = Section("compared", "Side by side")
-    names = [run.label if len({each.label for each in runs}) == len(runs) else run.name for run in runs]
+    names = [run.label for run in runs]
     made.chart(
         states_chart({name: run.summary for name, run in zip(names, runs, strict=True)}),
         "Shares of the time of each run: solid is the GPU at work, hatched and dotted is the GPU waiting, crossed is a "

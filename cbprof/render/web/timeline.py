@@ -8,16 +8,20 @@ coverage of every pixel column for whatever is in view, by the method of ``cover
 
 from __future__ import annotations
 
-from cbprof.render.picture.scene import scene
+from collections.abc import Sequence
+
+from cbprof.render.picture.scene import scenes_of
 from cbprof.render.web.page import page, timeline_content
 from cbprof.trace import Trace
 
 
-def timeline_html(trace: Trace, *, title: str | None = None, other: Trace | None = None) -> str:
-    """The page as text. ``other`` is drawn below ``trace`` on the same time axis.
+def timeline_html(
+    trace: Trace, other: Trace | None = None, *, title: str | None = None, labels: Sequence[str] = ()
+) -> str:
+    """The page as text. ``other`` is drawn below ``trace`` on the same time axis. ``labels``: of each, its file.
 
     Raises :class:`DataError` where a time is too large to be exact in a browser (26 days).
     """
-    scenes = [scene(each) for each in (trace, other) if each is not None]
-    heading = title or " / ".join(each.title for each in scenes)
+    scenes = scenes_of([each for each in (trace, other) if each is not None], labels)
+    heading = title or " / ".join(f"{each.label}: {each.title}" if each.label else each.title for each in scenes)
     return page("timeline", title=heading, content=timeline_content(scenes, title))

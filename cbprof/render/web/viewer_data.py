@@ -60,11 +60,11 @@ def run_document(scene: Scene, *, most_spans: int = MOST_SPANS, opening_ns: int 
     if waiting.issuperset(lane for lane in shown if not trace.lanes[lane].on_device):
         waiting = set()  # there is no other thread to look at
     return {
+        "label": scene.label,
         "title": scene.title,
         "subtitle": scene.subtitle,
         "evidence": scene.evidence,
         "length": window.length_ns,
-        "firstView": scene.first_view,
         "names": list(trace.names),
         "short": {index: text for index, name in enumerate(trace.names) if (text := short(name)) != name},
         "colors": phase_colors(trace.names),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +14,7 @@ from cbprof.analysis.hazards.hazards import Hazards, find_hazards
 from cbprof.analysis.predict.predict import Prediction, predict
 from cbprof.analysis.summary import Summary, summarize
 from cbprof.errors import CbprofError
-from cbprof.names import plain
+from cbprof.names import labels_of, plain
 from cbprof.numbers import counted, duration, percent, ratio
 from cbprof.render.picture.scene import Scene, scene
 from cbprof.trace import Trace
@@ -22,12 +22,14 @@ from cbprof.trace import Trace
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AnalysedRun:
-    """``name``: of the file. ``prediction``: the async order, None where the run is async already or cannot tell.
+    """``name``: of the file. ``label``: what to call the run where there are several.
 
-    ``hazards``: None where the trace has nothing that could be out of order.
+    ``prediction``: the async order, None where the run is async already or cannot tell. ``hazards``: None where the
+    trace has nothing that could be out of order.
     """
 
     name: str
+    label: str
     scene: Scene
     summary: Summary
     prediction: Prediction | None
@@ -37,14 +39,20 @@ class AnalysedRun:
     def trace(self) -> Trace:
         return self.scene.trace
 
-    @property
-    def label(self) -> str:
-        """What to call the run where there are several."""
-        return plain(self.trace.mode or self.name)
+
+def analyse_runs(traces: Mapping[str, Trace], labels: Sequence[str] = ()) -> list[AnalysedRun]:
+    """Analyse traces, by the name of their file, for a report. Modes tell runs apart, if none has another label."""
+    files = labels_of(list(traces))
+    given = list(labels) or files
+    modes = [trace.mode for trace in traces.values()]
+    by_mode = given == files and len(set(modes)) == len(modes)
+    names = [mode or label if by_mode else label for mode, label in zip(modes, given, strict=True)]
+    rows = zip(traces.items(), given, names, strict=True)
+    return [analyse_run(trace, file, label, name) for (file, trace), label, name in rows]
 
 
-def analyse_run(trace: Trace, name: str) -> AnalysedRun:
-    """Analyse a trace for a report."""
+def analyse_run(trace: Trace, name: str, label: str = "", called: str = "") -> AnalysedRun:
+    """Analyse a trace for a report. ``label``: of its pictures; ``called``: what its sentences call it."""
     prediction, hazards = None, None
     if trace.devices and not trace.is_profile:
         if trace.mode != "async" and trace.evidence != "predicted":
@@ -52,7 +60,9 @@ def analyse_run(trace: Trace, name: str) -> AnalysedRun:
                 prediction = predict(trace)
         with suppress(CbprofError):
             hazards = find_hazards(trace)
-    return AnalysedRun(plain(Path(name).name), scene(trace), summarize(trace), prediction, hazards)
+    file = plain(Path(name).name)
+    called = plain(called or label or trace.mode or file)
+    return AnalysedRun(file, called, scene(trace, label), summarize(trace), prediction, hazards)
 
 
 class Note(NamedTuple):
