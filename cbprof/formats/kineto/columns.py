@@ -39,12 +39,20 @@ NOT_A_TIME = np.iinfo(np.int64).min
 
 def from_floats(microseconds: npt.NDArray[np.float64]) -> Int64 | None:
     """The nanoseconds of each value; None where one is so large that only its text is exact."""
-    known = np.isfinite(microseconds)
-    if (np.abs(microseconds, where=known, out=np.zeros_like(microseconds)) >= EXACT_BELOW_US).any():
+    exact = np.abs(microseconds) < EXACT_BELOW_US
+    if exact.all():
+        return _nanoseconds(microseconds)
+    if (np.isfinite(microseconds) & ~exact).any():
         return None
-    whole = np.floor(np.where(known, microseconds, 0))  # exact, and so is the difference
-    ns = whole.astype(np.int64) * 1000 + np.rint((np.where(known, microseconds, 0) - whole) * 1000).astype(np.int64)
-    return np.where(known, ns, NOT_A_TIME)
+    return np.where(exact, _nanoseconds(np.where(exact, microseconds, 0)), NOT_A_TIME)
+
+
+def _nanoseconds(microseconds: npt.NDArray[np.float64]) -> Int64:
+    whole = np.floor(microseconds)  # exact, and so is the difference
+    ns = whole.astype(np.int64)
+    ns *= 1000
+    ns += np.rint((microseconds - whole) * 1000).astype(np.int64)
+    return ns
 
 
 def from_text(text: bytes) -> int:
@@ -131,10 +139,10 @@ class Collector:
         self.has_phases = self.has_phases or any(event.ph for event in events)
         spans = [event for event in events if event.ph == "X"]
         if batch.record == FLOAT_TIMES:
-            start = from_floats(np.array([event.ts for event in spans], dtype=np.float64))
-            dur = from_floats(np.array([event.dur for event in spans], dtype=np.float64))
-            if start is not None and dur is not None:
-                self._add_spans(batch.place, spans, start, dur)
+            floats = [event.ts for event in spans], [event.dur for event in spans]
+            times = from_floats(np.array(floats, dtype=np.float64))
+            if times is not None:
+                self._add_spans(batch.place, spans, *times)
                 self._add_others(events)
                 return
             self.needs_text = True
