@@ -94,7 +94,7 @@ class EventStream:
             try:
                 if not cut:
                     raise MalformedError("it may end here")
-                batch, text = decode_batch(place, text[:cut], self.record), text[cut:]
+                batch, text = decode_batch(place, memoryview(text)[:cut], self.record), text[cut:]
             except MalformedError:
                 batch, text, ended = self._take_apart(place, text, last=not piece)
             if batch.events:

@@ -89,7 +89,8 @@ FLOAT_TIMES, TEXT_TIMES, ANY_VALUES = range(3)
 
 _DECODE_ONE = msgspec.json.Decoder(LooseEvent)
 
-_BETWEEN = b" \t\r\n,"
+# From the first event of a text to its last.
+_EVENTS = re.compile(rb"[ \t\r\n,]*+(.*[^ \t\r\n,])?", re.DOTALL)
 
 # An escape that JSON has, or a backslash that begins none: a Windows path that nobody escaped.
 _ESCAPE = re.compile(rb'\\(?:(["\\/bfnrt]|u(?![dD][89a-fA-F])[0-9a-fA-F]{4})|)')
@@ -164,9 +165,11 @@ def decode_array(text: bytes, record: int) -> tuple[list[AnyEvent], int]:
             raise MalformedError(str(error)) from None
 
 
-def decode_batch(place: int, text: bytes, record: int) -> Batch:
+def decode_batch(place: int, text: bytes | memoryview, record: int) -> Batch:
     """The events of a text that begins and ends between two events, repaired if need be; else as ``decode_array``."""
-    array = b"[" + text.strip(_BETWEEN) + b"]"
+    found = _EVENTS.match(text)
+    first, last = found.span(1) if found else (0, 0)
+    array = b"".join((b"[", memoryview(text)[first:last], b"]"))  # the only copy: texts are long
     try:
         return Batch(place, *decode_array(array, record), array)
     except MalformedError:
