@@ -167,7 +167,6 @@ class Recording:
     """A trace, and the file it came from, if any, or the ``sources`` of which it was made.
 
     ``label``: what pictures and reports call it, in place of its file.
-
     Every verb returns a small frozen object that a notebook draws. ``print()`` shows it as the command line does, and
     ``to_json()``, ``to_markdown()`` and ``to_pandas()`` give it in those forms. ``steps`` everywhere: (first, last),
     last exclusive, None for open; UsageError where the trace does not have them.
@@ -201,8 +200,8 @@ class Recording:
         """The figures of the run: time, idle share, verdict, what the device waited for.
 
         ``skip``: leave out this many steps at the start. ``window``, ``activity``: as in ``cbprof report``; by default
-        what suits the tool that recorded the trace. ``detailed``: the tables show all that is known.
-        ``all_rows``: every row of them, however long they are.
+        what suits the tool that recorded the trace. ``detailed``: the tables show all that is
+        known, with ``all_rows`` in every row.
         """
         from cbprof.render.views.run import SummaryView
 
@@ -381,6 +380,12 @@ class Recording:
         from cbprof.render.charts.run import idle_chart
 
         return idle_chart(self.trace)
+
+    def plot_flame(self, other: Recording | None = None) -> Figure:
+        """Host stacks by the GPU idle time that they cost; of ``other`` too, coloured by what changed (plotly)."""
+        from cbprof.render.views.pictures import flame_of_code
+
+        return flame_of_code(self, other)
 
     def __repr__(self) -> str:
         return f"Recording({self.name}: {counted(len(self.trace), 'span')}, {self.trace.mode or 'unknown mode'})"

@@ -100,7 +100,7 @@ class TestInABrowser:
     def test_all_charts_are_drawn(self, visit: Visit) -> None:
         page = visit(report_html({"a.json": steady_trace(300), "b.json": steady_trace(200)}))
         charts = page.locator(".chart")
-        assert charts.count() == 1 + 2 + 4 + 2
+        assert charts.count() == 2 + 4 + 4 + 2
         assert page.locator(".chart .main-svg").count() >= charts.count()
         assert page.locator("h2").first.inner_text() == "Timeline"
         assert page.locator(".run h2").all_inner_texts() == [

@@ -31,7 +31,6 @@ DEPTH = (
     "overlap",
     "over_time",
     "over_context",
-    "device_work",
     "verdict",
 )
 

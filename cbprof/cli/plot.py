@@ -28,6 +28,10 @@ def plot(
     ] = None,
     label: Label = None,
     term: Annotated[bool, typer.Option("--term", help="Draw in the terminal, as wide as it is.")] = False,
+    flame: Annotated[
+        bool,
+        typer.Option("--flame", help="A flame graph: which code cost the GPU its time; of two, what changed."),
+    ] = False,
     open_page: Annotated[bool, typer.Option("--open/--no-open", help="Show the page in the browser.")] = True,
     no_cache: NoCache = False,
 ) -> None:
@@ -46,15 +50,19 @@ def plot(
         cbprof plot before.json after.json --label before --label "with graphs"
 
         cbprof plot trace.json --term
+
+        cbprof plot trace.json --flame -o flame.html --no-open
     """
     if len(traces) > 2:
         raise UsageError(f"{len(traces)} traces were given: plot takes one, or two to compare")
     if term:
-        refuse_with(context, "--term", "output", "width", "open_page")
-    picture = output or _page_beside(traces)
+        refuse_with(context, "--term", "output", "width", "open_page", "flame")
+    picture = output or _page_beside(traces, ".flame.html" if flame else ".html")
     suffix = picture.suffix.lower()
     if suffix not in PAGES + IMAGES:
         raise UsageError(f"{picture}: choose a name that ends in {', '.join((PAGES[0], *IMAGES))}, or --term")
+    if flame and suffix in IMAGES:
+        raise UsageError(f"{picture}: the flame graph is a page: choose a name that ends in .html")
     if output is not None:
         check_output(picture, inputs=traces)
     if suffix in IMAGES:
@@ -68,15 +76,21 @@ def plot(
         return
     if output is None:
         check_output(picture, inputs=traces)  # a name made of theirs, which can be read by now
-    say(f"wrote {recording.save_plot(picture, other=other, width=width)}")
+    if flame:
+        from cbprof.render.views.pictures import save_flame
+
+        save_flame(picture, recording, other)
+        say(f"wrote {picture}")
+    else:
+        say(f"wrote {recording.save_plot(picture, other=other, width=width)}")
     if open_page and suffix in PAGES:
         import webbrowser
 
         webbrowser.open(picture.resolve().as_uri())
 
 
-def _page_beside(traces: list[Path]) -> Path:
+def _page_beside(traces: list[Path], suffix: str) -> Path:
     """``trace.json.gz`` gives ``trace.html``; ``trace.sync.json`` and ``trace.async.json`` give ``trace.html``."""
     stems = [trace.name.removesuffix(".gz").removesuffix(".json").removesuffix(".part") for trace in traces]
     stem = stems[0].removesuffix(".sync").removesuffix(".async") if len(stems) > 1 else stems[0]
-    return traces[0].with_name(f"{stem}.html")
+    return traces[0].with_name(f"{stem}{suffix}")

@@ -18,11 +18,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cbprof.analysis.accounting.blame import Blame, BlameTotal, Cause
+from cbprof.analysis.accounting.blame import CAUSES, Blame, BlameTotal, Cause
+from cbprof.analysis.accounting.gaps import Gaps
 from cbprof.analysis.accounting.host import HostTimeline, frames
 from cbprof.analysis.accounting.intervals import sum_by
 from cbprof.names import PHASES, is_whole, short, sort_of
-from cbprof.trace import NONE, Int8, Int32, Int64, Trace
+from cbprof.trace import NONE, Int8, Int32, Int64, Trace, one_of
 
 MOST_CAUSES = 12
 """Of one device. More than these are taken together by what encloses them."""
@@ -104,7 +105,8 @@ def in_words(totals: Sequence[BlameTotal]) -> dict[str, int]:
 
 def causes(trace: Trace, blame: Blame, host: HostTimeline) -> Causes:
     """What a device waited for, in few names, and how they nest."""
-    tree = _tree(trace, blame, host)
+    working = blame.parts.cause == Cause.PHASE
+    tree = _tree(trace, blame.parts.span[working], blame.parts.ns[working], host)
     totals = blame.totals()
     idle_ns = sum(total.ns for total in totals)
     if len(totals) > MOST_CAUSES:
@@ -181,6 +183,22 @@ def _pruned(branches: tuple[Branch, ...], least_ns: float) -> Iterator[Branch]:
             yield Branch(short(each.name), each.ns, each.own_ns, tuple(_pruned(each.children, least_ns)))
 
 
+def idle_stacks(trace: Trace, blame: Blame, gaps: Gaps, host: HostTimeline) -> Branch:
+    """All idle time by the host's code: a tree of what it worked at, whole launches among it, with every branch.
+
+    Idle time that belongs to no host span, such as work in the queue, is a branch for each cause. ``own_ns`` of all
+    branches sum to the idle time.
+    """
+    parts = blame.parts
+    span = np.where(parts.cause == Cause.LAUNCH, gaps.launch[parts.gap], parts.span)
+    in_code = one_of(parts.cause, (Cause.PHASE, Cause.LAUNCH)) & (span != NONE)
+    tree = _tree(trace, span[in_code], parts.ns[in_code], host)
+    others = sum_by(parts.cause[~in_code].astype(np.int64), parts.ns[~in_code], len(Cause)).tolist()
+    branches = [Branch(CAUSES.get(Cause(cause), ""), ns, ns) for cause, ns in enumerate(others) if ns]
+    children = sorted((*tree.root.children, *branches), key=lambda child: -child.ns)
+    return Branch("", sum(child.ns for child in children), 0, tuple(children))
+
+
 class _Tree(NamedTuple):
     """``spans``: the host spans to blame, ascending; ``of_span``: the node of each."""
 
@@ -189,14 +207,13 @@ class _Tree(NamedTuple):
     of_span: Int64
 
 
-def _tree(trace: Trace, blame: Blame, host: HostTimeline) -> _Tree:
-    """All that was to blame, by name below the name of what encloses it; wrappers are passed over.
+def _tree(trace: Trace, span: Int64, ns: Int64, host: HostTimeline) -> _Tree:
+    """Host spans, each to blame for so many ``ns``, by name below the name of what encloses it; no wrappers.
 
     The frame of a step is no branch: what it encloses stands below what encloses it.
     """
-    working = blame.parts.cause == Cause.PHASE
-    spans, of_part = np.unique(blame.parts.span[working], return_inverse=True)
-    span_ns = sum_by(of_part, blame.parts.ns[working], len(spans))
+    spans, of_part = np.unique(span, return_inverse=True)
+    span_ns = sum_by(of_part, ns, len(spans))
     rows, up = _enclosing(trace, spans, host)
     level = _levels(up)
     node = np.full(len(rows), NONE, dtype=np.int64)

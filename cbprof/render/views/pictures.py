@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from cbprof.names import labels_of
+from cbprof.render.charts.flame import flame_chart, flame_of
 from cbprof.render.static.figure import DEFAULT_WIDTH, parse_width, write_static
 from cbprof.render.terminal.pictures import print_plot
 from cbprof.render.views.run import TimelineView
+from cbprof.render.web.flame_page import write_flame
 from cbprof.render.web.report_page import write_report
 from cbprof.render.web.timeline import timeline_html
 from cbprof.trace import Trace
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
 
 
 class Labelled(Protocol):
@@ -59,6 +64,17 @@ def save_page(path: Path, recordings: Sequence[Labelled]) -> None:
     """Write the report about all of them."""
     _, labels, files = _beside(recordings)
     write_report({each.name: each.trace for each in recordings}, path, of=files, labels=labels)
+
+
+def flame_of_code(*recordings: Labelled | None) -> Figure:
+    """The flame graph of the host's code, of one recording or of two."""
+    return flame_chart(*map(flame_of, _beside(recordings).traces))
+
+
+def save_flame(path: Path, *recordings: Labelled | None) -> None:
+    """Write it as a page."""
+    traces, labels, files = _beside(recordings)
+    write_flame(traces, labels, path, of=files)
 
 
 def _beside(recordings: Sequence[Labelled | None]) -> _Beside:

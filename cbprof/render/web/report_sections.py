@@ -12,6 +12,7 @@ from cbprof.analysis.summary import summarize
 from cbprof.meta import Meta
 from cbprof.names import plain, short
 from cbprof.numbers import count, counted, duration
+from cbprof.render.charts.flame import DIFFERENCE, READING, flame_chart, flame_of
 from cbprof.render.charts.run import gap_chart, idle_chart, states_chart
 from cbprof.render.charts.steps import prediction_chart, steps_chart
 from cbprof.render.sheet import NO_HINTS, Sheet
@@ -96,6 +97,7 @@ def _side_by_side(runs: Sequence[AnalysedRun]) -> Section:
         made.parts.append(f'<p class="caption">{as_html(DIFFERENT_EVIDENCE)}</p>')
     if len(runs) == 2 and comparable(runs[0].summary.evidence, runs[1].summary.evidence):
         made.sheets(comparison_sheets(compare(runs[0].trace, runs[1].trace), (names[0], names[1])))
+        made.chart(flame_chart(*(flame_of(run.trace, run.summary) for run in runs)), f"{READING} {DIFFERENCE}")
     return made
 
 
@@ -105,6 +107,7 @@ def _waits(runs: Sequence[AnalysedRun]) -> Section:
         device = run.summary.most_idle
         if device is not None and len(device.gaps):
             made.sheets([causes(run.summary), cause_tree(device), gap_lengths(device)], _whole_names(run.trace))
+            made.chart(flame_chart(flame_of(run.trace, run.summary)), READING)
             made.chart(gap_chart(run.summary), "Idle time by the length of the gap that it lies in: what costs most.")
         else:
             made.parts.append('<p class="caption">The GPU never waited.</p>')
