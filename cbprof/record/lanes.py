@@ -40,6 +40,12 @@ class HostLanes:
             lane = self._of_thread.lane = self._take(_numbered(_thread_name()))
         return lane
 
+    def known(self) -> Lane | None:
+        """The same if there is one already; takes no lock."""
+        if (loop := running_loop()) is not None and (task := asyncio.current_task(loop)) is not None:
+            return self._of_task.get(task)
+        return getattr(self._of_thread, "lane", None)
+
     def rename(self, name: str) -> None:
         """From now on the calling thread or task has a lane of this name, which it may share with others."""
         task = None if (loop := running_loop()) is None else asyncio.current_task(loop)

@@ -28,6 +28,7 @@ from cbprof.meta import Edge
 from cbprof.numbers import counted
 from cbprof.record.devices import Devices
 from cbprof.record.drain import DeviceLane, Drain, HostSpan, LaunchSpan
+from cbprof.record.garbage import GARBAGE_COLLECTION, GarbageCollections
 from cbprof.record.lanes import HostLanes
 from cbprof.record.live import Activity
 from cbprof.record.meter import Meter
@@ -92,6 +93,7 @@ class Recorder:
         self._stop = False
         self._wake = threading.Event()
         self._thread: threading.Thread | None = None
+        self._collections = GarbageCollections(self.lanes, now, self._note_collection)
         _UNDER_WAY.add(self)
 
     def _note(self, item: tuple[Any, ...]) -> None:
@@ -112,6 +114,11 @@ class Recorder:
         stood_still.step = stood_still.slot = NONE
         stood_still.start_ns, stood_still.end_ns = begin_ns, self.now()
         self._queue.append((self._drain.host_span, stood_still, self.lanes.current()))
+
+    def _note_collection(self, lane: Lane, start_ns: int, end_ns: int, facts: Mapping[str, Any]) -> None:
+        """Not by :meth:`_note`, which may wait for the drain, whose thread this may be."""
+        named = (lane, Kind.CPU_WORK, GARBAGE_COLLECTION, NONE)
+        self._queue.append((self._drain.timed_span, *named, start_ns, end_ns, facts))
 
     def note_span(self, span: HostSpan) -> None:
         """``span``, taken on the calling thread or task, is complete."""
@@ -176,6 +183,7 @@ class Recorder:
         """Start the thread that writes spans while the run goes on."""
         self._thread = threading.Thread(target=self._keep_draining, name="cbprof drain", daemon=True)
         self._thread.start()
+        self._collections.begin()
         return self
 
     def _keep_draining(self) -> None:
@@ -218,6 +226,7 @@ class Recorder:
         A phase that is still open is not recorded. Raises :class:`CbprofError` if the recording failed on the way.
         """
         if self._recorded is None:
+            self._collections.end()
             self._stop = True
             self._wake.set()
             if self._thread is not None:
@@ -259,6 +268,7 @@ class Recorder:
         self._draining.release()
         if in_child:
             self.forked = True
+            self._collections.end()
             self._queue = deque(maxlen=0)
             getattr(self._sink, "disown", lambda: None)()
 

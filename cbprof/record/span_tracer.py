@@ -30,7 +30,7 @@ DEVICE_KIND: Mapping[StreamKind, Kind] = MappingProxyType(
 class SpanTracer(Recorder):
     """Records a run on one device. ``lane`` names the host lane, ``device`` numbers the device lanes.
 
-    All hooks are called on one thread, and none of them while another process is forked off.
+    It is made, and all hooks are called, on one thread, and none of them while another process is forked off.
     """
 
     def __init__(
@@ -46,6 +46,7 @@ class SpanTracer(Recorder):
         super().__init__(sink, now=now, origin_ns=origin_ns)
         self._clock = clock
         self._host_lane = Lane(lane)
+        self.lanes.rename(lane)
         timed = self._drain.add_device(device, clock)
         self._goes_to = {
             stream: DeviceLane(timed, Lane(stream, device), kind, stream) for stream, kind in DEVICE_KIND.items()
