@@ -72,6 +72,24 @@ def test_without_the_secret_there_is_nothing(server: Server, path: str) -> None:
     assert "sync" not in text
 
 
+@pytest.mark.parametrize("path", ["*", "no-slash", "?f=a"])
+def test_what_is_no_path_has_no_secret(server: Server, path: str, capfd: pytest.CaptureFixture[str]) -> None:
+    connection = HTTPConnection("127.0.0.1", server.server_port)
+    connection.request("GET", path)
+    assert connection.getresponse().status == 403
+    connection.close()
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_browser_that_goes_away_is_no_error(server: Server, capfd: pytest.CaptureFixture[str]) -> None:
+    for error in (BrokenPipeError(), ConnectionResetError()):
+        try:
+            raise error
+        except ConnectionError:
+            server.handle_error(None, None)
+    assert capfd.readouterr() == ("", "")
+
+
 def test_the_token_needs_its_slash(server: Server) -> None:
     assert ask(server, f"/{server.token}")[0].status == 403
 

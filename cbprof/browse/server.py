@@ -10,6 +10,7 @@ from __future__ import annotations
 import hmac
 import json
 import secrets
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -116,6 +117,11 @@ class Server(ThreadingHTTPServer):
                 f"port {port}: cannot be listened on: {reason}; choose another --port, or leave it out"
             ) from None
 
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A browser that goes away in the middle of an answer is no error of ours."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)  # type: ignore[arg-type]
+
     @property
     def url(self) -> str:
         return f"http://{HOST}:{self.server_port}/{quote(self.token)}/"
@@ -139,11 +145,11 @@ class Handler(BaseHTTPRequestHandler):
         if self.headers.get("Host") not in {f"{HOST}:{port}", f"localhost:{port}"}:
             return Answer(error_page("this address is for 127.0.0.1 alone"), HTTPStatus.FORBIDDEN)
         address = urlsplit(self.path)
-        _, token, *page = address.path.split("/", 2)
-        if not hmac.compare_digest(token.encode(), self.server.token.encode()) or not page:
+        token, slash, page = address.path.removeprefix("/").partition("/")
+        if not hmac.compare_digest(token.encode(), self.server.token.encode()) or not slash:
             text = "open the address that cbprof view printed, whole"
             return Answer(error_page(text), HTTPStatus.FORBIDDEN)
-        return self.server.site.answer(page[0], parse_qs(address.query).get("f", []))
+        return self.server.site.answer(page, parse_qs(address.query).get("f", []))
 
     def _send(self, answer: Answer) -> None:
         body = answer.body.encode("utf-8", "replace")
