@@ -13,6 +13,8 @@ from cbprof.render.theme import STATES
 from cbprof.render.web import viewer_coarse
 from cbprof.render.web.viewer_coarse import coarse_document, stretches
 from cbprof.render.web.viewer_data import run_document
+from cbprof.render.web.viewer_gaps import LONGEST_ANYWHERE
+from cbprof.trace import Kind, Lane, TraceBuilder
 
 MOST, OPENING = 7000, 25_000 * MS
 
@@ -70,7 +72,22 @@ def test_only_what_lies_in_a_stretch_is_shipped(steady: Scene) -> None:
     assert (steps[0], steps[-1]) == (0, 4999)
     assert len(steps) < 600
     states = unpack(found["devices"][0]["states"]["state"])
+    assert found["devices"][0]["gaps"]["start"]["length"] < 600
     assert (states == len(STATES)).sum() == len(found["coarse"]["stretches"])  # what follows a stretch is unknown
+
+
+def test_the_longest_gaps_are_told_wherever_they_are() -> None:
+    builder = TraceBuilder()
+    for step in range(5000):
+        at = 10 * MS * step + (50 * MS if step >= 1700 else 0)
+        builder.span(builder.lane(Lane("engine")), Kind.CPU_WORK, "launch", at, MS, step=step)
+        builder.span(builder.lane(Lane("compute", 0)), Kind.GPU_COMPUTE, "compute", at + MS, 8 * MS, step=step)
+    found = run_document(scene(builder.build()), most_spans=1000)
+    gaps = {key: unpack(column) for key, column in found["devices"][0]["gaps"].items()}
+    longest = int(np.argmax(gaps["end"] - gaps["start"]))
+    assert gaps["end"][longest] - gaps["start"][longest] == 52 * MS
+    assert (gaps["step"][longest], gaps["span"][longest]) == (1700, -1)  # the span itself is not in the page
+    assert len(gaps["span"]) <= 500 + LONGEST_ANYWHERE
 
 
 def test_a_short_run_ships_everything() -> None:

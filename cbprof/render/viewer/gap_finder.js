@@ -83,7 +83,8 @@ export class GapFinder {
     viewer.gap = { run, device, i };
     const { gaps } = device;
     if (move) viewer.bring(run, gaps.start[i], gaps.end[i], LEAST_PX);
-    const place = `${countText(gaps.byLength.indexOf(i) + 1)} of ${countText(gaps.count)} by length`;
+    const many = run.coarse ? "those that this page holds" : countText(gaps.count);
+    const place = `${countText(gaps.byLength.indexOf(i) + 1)} of ${many} by length`;
     const name = run.devices.length > 1 ? `Gap of GPU ${device.device}` : "Gap";
     this.card.show(name, [linesTable([...gapLines(run, device, i), ["length", place]])], this.forget);
     viewer.drawOverlays();

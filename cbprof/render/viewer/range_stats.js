@@ -40,6 +40,7 @@ function deviceLines(viewer, device, start, end) {
   const lines = viewer.states
     .filter(({ key }) => shares[key] > 0 && device.known)
     .map(({ key, label }) => [label, `${durationText(shares[key] * (end - start))}, ${shareText(shares[key])}`]);
+  if (!device.run.knows(start, end)) return lines; // nor every gap
   const { count, time, longest } = device.gaps.between(start, end);
   if (!count) return [...lines, ["gaps", "none"]];
   lines.push(["gaps", `${countText(count)}, ${durationText(time)} in all, longest ${durationText(device.gaps.lengthOf(longest))}`]);
