@@ -26,7 +26,14 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parent.parent
 
 SERVE = "import sys; sys.path.insert(0, 'tests'); import transformers_batching as t; t.generate(t.tiny_model())\n"
+ENGINE = """from cbprof import Tracer
+with Tracer(device="none") as tracer:
+    for number in range(9):
+        with tracer.step(number), tracer.cpu("schedule"):
+            pass
+"""
 FILES = {
+    "engine.py": f"cat > engine.py <<'E'\n{ENGINE}E",
     "serve.py": f"cat > serve.py <<'E'\n{SERVE}E",
     "profile.pt.trace.json.gz": "cp sample_traces/h200_8b/long.sync.cupti.json.gz profile.pt.trace.json.gz",
     "before.json": "gunzip -c sample_traces/tiny_cpu.sync.json.gz > before.json",
@@ -53,7 +60,7 @@ RULES = (
         r"gunzip -c sample_traces/h200_vllm/vllm.sync.json.gz > \2",
         "vLLM",
     ),
-    Rule(r"^cbprof record --metrics .* -- vllm serve.*", "cbprof record --metrics 0 -f -- python serve.py", "vLLM"),
+    Rule(r"^cbprof record --metrics .* -- vllm serve.*", "cbprof record --metrics 0 -f -- python engine.py", "vLLM"),
     Rule(r"--model llama-8b", "--model tiny", "a GPU"),
     Rule(r"--new-tokens 512", "--new-tokens 16", "a GPU"),
     Rule(
