@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import numpy as np
 import pytest
 from command_line import cbprof
 from test_api import sync_trace
@@ -192,6 +193,19 @@ def test_an_error_that_nobody_expected_names_its_file(
         main()
     assert ended.value.code == 3
     assert capsys.readouterr().err.startswith(line)
+
+
+@pytest.mark.parametrize(
+    "line", ["report t.json", "report t.json -o page.html", "report .", "check t.json --max-idle 1%"]
+)
+def test_figures_that_memory_does_not_hold(line: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table of an exbibyte stands for one that is too large by a byte."""
+    for module in ("cbprof.analysis.summary", "cbprof.analysis.gate.check"):
+        monkeypatch.setattr(f"{module}.summarize", lambda *_, **__: np.empty(1 << 60, np.int8))
+    done = cbprof(*line.split(), cwd=folder)
+    assert done.returncode == 3
+    assert done.stderr.count("\n") == 1
+    assert "more memory than there is" in done.stderr
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")

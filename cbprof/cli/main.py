@@ -116,6 +116,7 @@ def to_nowhere(descriptor: int) -> None:
 def main() -> None:
     """Run the command line and exit."""
     sys.stdout, sys.stderr = outliving_its_reader(sys.stdout), outliving_its_reader(sys.stderr)
+    too_large = False
     try:
         app()
     except CbprofError as error:
@@ -125,6 +126,8 @@ def main() -> None:
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         sys.exit(130)
+    except MemoryError:
+        too_large = True  # said below, where what filled the memory is gone
     except OSError as error:
         why = error.strerror or error
         if error.filename is not None:  # a file that its reader or writer did not speak of
@@ -132,4 +135,7 @@ def main() -> None:
         else:  # stdout, the only file without a name here
             to_nowhere(sys.stdout.fileno())
             say(f"cbprof: cannot write the output: {why}; make room, or write elsewhere", err=True)
+        sys.exit(3)
+    if too_large:
+        say("cbprof: this takes more memory than there is; do it where there is more, or record fewer steps", err=True)
         sys.exit(3)

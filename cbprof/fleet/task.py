@@ -16,6 +16,7 @@ from cbprof.formats import load
 from cbprof.trace import Trace
 
 NOTHING_RAN = "no work of a device is recorded in it"
+TOO_LARGE = "its figures take more memory than there is; record fewer steps"
 
 
 def examine(file: TraceFile, dataset: Dataset | None) -> ExaminedFile:
@@ -38,7 +39,10 @@ def examine(file: TraceFile, dataset: Dataset | None) -> ExaminedFile:
 
 def examine_local(file: TraceFile, summarize: Callable[[Trace], Summary], *, cached: bool) -> ExaminedFile:
     """The ranks in a file of this machine, or the reason why there are none. ``cached``: as :func:`load` has it."""
-    examined, _ = _examine(Path(file.name), file, lambda path: load(path, cached=cached), summarize)
+    try:
+        examined, _ = _examine(Path(file.name), file, lambda path: load(path, cached=cached), summarize)
+    except MemoryError:
+        return ExaminedFile(file.name, file.size, reason=TOO_LARGE)
     return examined
 
 
