@@ -151,8 +151,9 @@ def _much_idle(found: Findings) -> bool:
 
 
 def _runs_dry_often(found: Findings) -> bool:
-    """The device waited for a launch before at least half of what it ran, rather than once a step."""
-    return found.n_gpu_events > 1 and 2 * found.n_ran_dry >= found.n_gpu_events
+    """The device waited for a launch before at least half of what it ran, rather than once a step, or once in all."""
+    in_one_gap = 2 * found.gaps.longest_ns > found.gaps.total_ns and len(found.gaps) > 1
+    return found.n_gpu_events > 1 and 2 * found.n_ran_dry >= found.n_gpu_events and not in_one_gap
 
 
 def _hides_little(found: Findings) -> bool:
@@ -238,7 +239,7 @@ def _evidence(found: Findings) -> Iterator[str]:
         yield _hidden(found, found.overlap.efficiency_pct)
     if lead is not None:
         yield f"{percent(lead.late_pct)} of steps were launched only after the compute before them had ended"
-    if found.blocked.name is not None:
+    if found.blocked.name is not None and (found.blocked.ns or found.states.host_known):
         blocked_pct = 100 * found.blocked.ns / found.gpu_ns
         yield f"the host was blocked in a wait for {percent(blocked_pct)} of the GPU's active time"
     if found.one_off_idle_ns:

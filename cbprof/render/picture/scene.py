@@ -10,6 +10,7 @@ import numpy as np
 from cbprof.analysis.accounting.cut_out import without_profiled_steps
 from cbprof.analysis.accounting.host import HostTimeline, host_timeline
 from cbprof.analysis.accounting.idle import idle_ns, idle_pct, most_idle
+from cbprof.analysis.accounting.intervals import EMPTY
 from cbprof.analysis.accounting.states import Activity, States, StateTotals, states
 from cbprof.analysis.accounting.window import Window, default_mode, device_windows, hull
 from cbprof.names import plain
@@ -105,6 +106,10 @@ class Scene:
         parts = [each for each in known if each]
         if not meta.complete:
             parts.append("cut short")
+        for each in self.devices:
+            if missing_ns := self.host.known.missing.get(each.device, EMPTY).intersect(each.gaps).total_ns:
+                name = f"GPU {each.device}: " if len(self.devices) > 1 else ""
+                parts.append(f"{name}records are missing for {duration(missing_ns)}")
         return " · ".join(parts)
 
     @property

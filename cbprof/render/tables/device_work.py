@@ -24,12 +24,12 @@ def device_work(device: DeviceSummary, *, all_rows: bool = False) -> Sheet:
 
     def figures(mine: Sequence[KernelTime]) -> tuple[str, ...]:
         ns = sum(each.ns for each in mine)
-        a_step = duration(ns / n_steps) if n_steps else UNKNOWN
+        a_step = [duration(ns / n_steps)] if n_steps else []
         share = percent(100 * ns / whole_ns if whole_ns else None)
-        return a_step, duration(ns), count(sum(each.count for each in mine)), share
+        return *a_step, duration(ns), count(sum(each.count for each in mine)), share
 
     rows = [(name, *figures(mine)) for name, mine in _grouped(kernels, all_rows=all_rows)]
-    return Sheet(("device work", "per step", "in all", "count", "of work"), rows, "device work")
+    return Sheet(("device work", *(["per step"] if n_steps else []), "in all", "count", "of work"), rows, "device work")
 
 
 def changed_work(found: Comparison, *, all_rows: bool = False) -> Sheet:
@@ -52,9 +52,9 @@ def per(found: Comparison) -> str:
     return "per step" if found.by_step else "in all"
 
 
-def cut_kernel(kernel: str) -> str:
-    """A kernel in a line with others."""
-    return kernel if len(kernel) <= NAME_LENGTH else f"{kernel[: NAME_LENGTH - 3]}..."
+def cut_name(name: str) -> str:
+    """A name in a line with others."""
+    return name if len(name) <= NAME_LENGTH else f"{name[: NAME_LENGTH - 3]}..."
 
 
 def _grouped(kernels: Sequence[Kernel], *, all_rows: bool) -> Iterator[tuple[str, Sequence[Kernel]]]:
@@ -68,6 +68,6 @@ def _grouped(kernels: Sequence[Kernel], *, all_rows: bool) -> Iterator[tuple[str
         others = [each for each in mine if each.name not in shown]
         others = others if len(others) > 1 else []
         named = [each for each in mine if each not in others]
-        yield from ((f"  {cut_kernel(each.name)}", [each]) for each in named)
+        yield from ((f"  {cut_name(each.name)}", [each]) for each in named)
         if others:
             yield f"  {counted(len(others), 'other')}", others

@@ -112,17 +112,17 @@ def _per_device(summary: Summary) -> Table:
 
 
 def _waited_for(summary: Summary, device: DeviceSummary) -> Table:
-    """The largest causes of idle time, per step, in all, and as shares of it."""
+    """The largest causes of idle time, per step if there are steps, in all, and as shares of it."""
     found = list(causes_in_words(device.causes).items())
     named_ns = np.cumsum([ns for _, ns in found])
     enough = max(TOP_CAUSES, int(np.searchsorted(named_ns, SAID * device.gaps.total_ns)) + 1)
     shown, others = found[:enough], found[enough:]
     if others:
         shown.append((f"{len(others)} others" if len(others) > 1 else others[0][0], sum(ns for _, ns in others)))
-    table = _columns("the GPU waited for", "per step", "in all", "of idle")
+    table = _columns("the GPU waited for", *(["per step"] if summary.n_steps else []), "in all", "of idle")
     for name, ns in shown:
-        per_step = duration(ns / summary.n_steps) if summary.n_steps else UNKNOWN
-        table.add_row(Text(name), per_step, duration(ns), percent(100 * ns / device.gaps.total_ns))
+        per_step = [duration(ns / summary.n_steps)] if summary.n_steps else []
+        table.add_row(Text(name), *per_step, duration(ns), percent(100 * ns / device.gaps.total_ns))
     return table
 
 

@@ -18,13 +18,12 @@ from cbprof.analysis.summary import Summary
 from cbprof.analysis.verdict.advice import about
 from cbprof.analysis.verdict.latency import Latency
 from cbprof.analysis.verdict.shortened import SHORTENED_BY
-from cbprof.analysis.verdict.verdict import Verdict
 from cbprof.names import plain, short
 from cbprof.numbers import UNKNOWN, count, counted, duration, percent, rate, ratio, signed_duration
 from cbprof.render.evidence import step_source_in_short
 from cbprof.render.panel import HEADER, LABEL, WIDTH, framed
 from cbprof.render.sheet import MOST_ROWS, Sheet
-from cbprof.render.tables.device_work import cut_kernel, device_work
+from cbprof.render.tables.device_work import cut_name, device_work
 from cbprof.render.tables.summary import causes_in_words, lost_in_words, place_of, summary_table
 from cbprof.trace import NONE
 
@@ -55,7 +54,7 @@ def key_figures(summary: Summary, title: str = "") -> Sheet:
     found = (f"Steps found by {step_source_in_short(source)}.",) if source and source.searched else ()
     if summary.lost:
         rows.append(("lost", lost_in_words(summary.lost)))
-    notes = (summary.verdict.sentence, *shortened(summary.verdict, summary.wall_ns), *found, *summary.warnings)
+    notes = (summary.verdict.sentence, *shortened(summary), *found, *summary.warnings)
     notes += tuple(f"Next: {each.what} {each.command}" for each in about(summary.advice, title or None))
     return Sheet(("figure", "value"), rows, title, notes)
 
@@ -153,7 +152,7 @@ def _ended_by(end: GapEnd) -> str:
     """``nvjet_tst_64x8, by cudaGraphLaunch on stream 7``."""
     if end.name is None:
         return ""
-    kernel = cut_kernel(short_kernel(end.name))
+    kernel = cut_name(short_kernel(end.name))
     by = f"by {end.launch}" if end.launch else "launch unknown"
     return f"{kernel}, {by}, {end.stream}"
 
@@ -174,7 +173,7 @@ def gap_lengths(device: DeviceSummary) -> Sheet:
         place = place_of(device.gaps, row) or last
         if device.profile is not None and (ended := _ended_by(device.ends.of_gap(row))):
             place = f"before {ended}" if place == "-" else f"{place}: {ended}"
-        rows.append((place, duration(int(device.gaps.length_ns[row])), duration(at), most.in_words))
+        rows.append((place, duration(int(device.gaps.length_ns[row])), duration(at), cut_name(most.in_words)))
     return Sheet(("gap", "length", "begins at", "largest part"), rows, counted(len(device.gaps), "gap"))
 
 
@@ -201,10 +200,12 @@ def latency(found: Latency) -> Sheet:
     return Sheet(("latency", "requests", "mean", "p50", "p99"), rows, "latency of requests")
 
 
-def shortened(verdict: Verdict, window_ns: int) -> tuple[str, ...]:
-    """What a tenth less of each side could bring, in words."""
-    if verdict.shortened is None:
+def shortened(summary: Summary) -> tuple[str, ...]:
+    """What a tenth less of each side could bring, in words; of the time that is recorded whole."""
+    verdict, device = summary.verdict, summary.most_idle
+    if verdict.shortened is None or device is None:
         return ()
+    window_ns = device.window.length_ns - device.missing_ns
     return tuple(
         f"{SHORTENED_BY} % less {side} work: "
         + (f"up to {percent(100 * saved / window_ns)} less time" if saved is not None else NOT_ENOUGH_RECORDED)
@@ -223,7 +224,7 @@ def verdict_panel(summary: Summary) -> RenderableType:
     verdict = summary.verdict
     lines: list[RenderableType] = [Text(plain(verdict.sentence), HEADER)]
     lines += [Padding(Text(plain(line)), (0, 0, 0, 2)) for line in verdict.evidence]
-    lines += [Text(line, LABEL) for line in shortened(verdict, summary.wall_ns)]
+    lines += [Text(line, LABEL) for line in shortened(summary)]
     return framed(Group(*lines), ["verdict", verdict.bound.value], None)
 
 
@@ -242,5 +243,7 @@ def details_panel(summary: Summary, *, all_rows: bool = False) -> RenderableType
     """Phases, overlap, gaps, idle time over time and context, latency: as far as they are known."""
     parts: list[RenderableType] = []
     for sheet in details(summary, all_rows=all_rows):
+        if not sheet.rows:
+            continue
         parts += ["", sheet.to_rich()] if parts else [sheet.to_rich()]
     return framed(Group(*parts), ["details"], None)
