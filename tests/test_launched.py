@@ -22,6 +22,7 @@ from cbprof.cli.main import app
 from cbprof.formats import load
 from cbprof.render.charts.steps import steps_chart
 from cbprof.render.tables.csv_files import write_csv
+from cbprof.render.tables.health import health_sheet
 
 STEPS = 20
 PERIOD = 1000
@@ -222,3 +223,29 @@ def test_a_thread_that_only_waits_is_known_and_one_that_launches_is_none(tmp_pat
     assert "2" in trace.lanes[waiting].name
     alone = load(write(tmp_path, *(event for event in serial() if event["name"] == "cudaDeviceSynchronize")))
     assert len(waiting_lanes(alone, host_timeline(alone))) == 1
+
+
+def test_work_whose_launch_is_lost_in_the_middle_is_told(tmp_path: Path) -> None:
+    events = []
+    for number in range(10):
+        events += [kernel(100 * number + 50, 40, correlation=number + 1)]
+        events += [call(100 * number, 10, "cudaLaunchKernel", number + 1)] if number not in {4, 7, 8} else []
+    health = examine(load(write(tmp_path, *events)))
+    assert health.reliable
+    assert health.warnings[-1].startswith("of 10 device events 3 have no launch in the file")
+    assert "can be trusted" not in health_sheet(health).notes[-1]
+
+
+def test_work_that_was_launched_before_the_recording_began_is_no_fault(tmp_path: Path) -> None:
+    events = [kernel(0, 40, correlation=90), kernel(50, 40, correlation=91)]
+    for number in range(4):
+        events += [call(100 * number + 100, 10, "cudaLaunchKernel", number + 1)]
+        events += [kernel(100 * number + 150, 40, correlation=number + 1)]
+    health = examine(load(write(tmp_path, *events)))
+    assert health.warnings == ()
+    assert health_sheet(health).notes[-1] == "The figures of this trace can be trusted."
+
+
+def test_without_a_record_of_the_host_only_the_idle_time_can_be_relied_on(tmp_path: Path) -> None:
+    health = examine(load(write(tmp_path, kernel(0, 40), kernel(50, 40))))
+    assert health_sheet(health).notes[-1].startswith("When the GPU was idle can be relied on")

@@ -350,12 +350,16 @@ def bound_at(  # of 1000 ns
     blocked: int = 0,
     dry: int = 0,
     events: int = 2,
+    steps: int = 0,
+    longest: int = 1,
 ) -> Bound:
     """The verdict on a window of 1000 ns with so much idle time; what no cause is given for is a phase of the host."""
     gpu, causes = 1000 - idle, causes or {}
     rest = idle - sum(causes.values())
     times = np.zeros(dry, dtype=np.int64)
-    gaps = Gaps(times, times + 1, times, times, times.astype(np.int32), times > 0, times + 1, times, times)
+    ends = times + 1
+    ends[:1] = longest
+    gaps = Gaps(times, ends, times, times, times.astype(np.int32), times > 0, times + 1, times, times)
     found = Findings(
         evidence_level="cupti",
         n_gpu_events=events,
@@ -363,7 +367,7 @@ def bound_at(  # of 1000 ns
         gaps=gaps,
         causes=[BlameTotal(cause, cause.label, ns) for cause, ns in {**causes, Cause.PHASE: rest}.items()],
         one_off_idle_ns=0,
-        overlap=Overlap(hidden, min(cpu, gpu), True, None, 0, None),
+        overlap=Overlap(hidden, min(cpu, gpu), True, None, steps, None),
         blocked=Blocked(blocked, "wait"),
         shortened=Shortened(0, 0),
     )
@@ -392,6 +396,9 @@ def test_starved_is_more_than_half_of_the_idle_time_and_5_percent() -> None:
 def test_launch_bound_is_dry_before_at_least_half_of_what_ran() -> None:
     assert bound_at(idle=400, dry=5, events=10) is Bound.LAUNCH
     assert bound_at(idle=400, dry=4, events=10) is Bound.HOST
+    assert bound_at(idle=400, dry=5, events=10, longest=5) is Bound.HOST  # most of it in one gap
+    assert bound_at(idle=400, dry=5, events=10, steps=5) is Bound.HOST  # once a step
+    assert bound_at(idle=400, dry=5, events=10, steps=4) is Bound.LAUNCH
     assert bound_at(idle=49, dry=5, events=10) is Bound.DEVICE
 
 

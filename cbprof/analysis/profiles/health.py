@@ -33,7 +33,8 @@ class Health:
     """``counts`` under stable names, ``warnings`` in plain words. ``reliable``: no reason to distrust the figures.
 
     ``launch_of``: for each span of ``trace`` the call that launched it, or -1. ``twins``: mask of the device spans that
-    repeat another one exactly.
+    repeat another one exactly. ``launches_known``: False where nobody knows, at least in part, what the device waited
+    for.
     """
 
     trace: Trace
@@ -42,6 +43,7 @@ class Health:
     reliable: bool
     launch_of: Int64
     twins: npt.NDArray[np.bool_]
+    launches_known: bool = True
 
     def to_json(self, file: str | None = None) -> dict[str, Any]:
         """Plain data with stable keys: ``cbprof doctor --json``."""
@@ -78,6 +80,7 @@ class _Findings:
     counts: dict[str, float] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     reliable: bool = True
+    launches_known: bool = True
 
     def count(
         self, name: str, number: int, of: tuple[str, str] | None = None, rest: str = "", *, doubt: bool = False
@@ -137,7 +140,7 @@ def examine(trace: Trace, what: Known | None = None) -> Health:
     overhead = trace.mask(kinds=(Kind.CPU_OVERHEAD,))
     found.count("n_overhead", int(overhead.sum()))
     found.count("overhead_ns", union_of(trace, overhead).total_ns)
-    return Health(trace, found.counts, tuple(found.warnings), found.reliable, launch_of, twins)
+    return Health(trace, found.counts, tuple(found.warnings), found.reliable, launch_of, twins, found.launches_known)
 
 
 def _examine_stacks(trace: Trace, found: _Findings) -> None:
@@ -234,15 +237,38 @@ def _on(trace: Trace, device: int) -> str:
 
 
 def _examine_joins(trace: Trace, launch_of: Int64, found: _Findings) -> None:
-    if trace.on_device.all() or not trace.is_profile:
-        return  # nothing of the host was recorded, or launches are known by their step
+    if not trace.is_profile:
+        return  # launches are known by their step
+    if trace.on_device.all():
+        found.launches_known = False
+        return
+    orphan = _orphans(trace, launch_of)
     for device, each in joined(trace, launch_of).items():
+        on = _on(trace, device)
+        n_orphans = int((orphan & trace.mask(device=device)).sum()) if orphan.any() else 0
+        if each.enough and n_orphans and 100 * n_orphans >= ODD_FROM_PCT * each.n_spans:
+            found.launches_known = False
+            found.warnings.append(
+                f"of {counted(each.n_spans, 'device event')}{on} {n_orphans:,} have no launch in the file, though "
+                "earlier ones on their stream have: what the GPU waited for there is unknown"
+            )
         if not each.enough:
-            on = _on(trace, device)
             found.doubt(
                 f"{each.n_joined:,} of {counted(each.n_spans, 'device event')}{on} are joined to their launch, less "
                 f"than {LEAST_JOINED_PCT} %: what the device waited for, and what was hidden, is unknown"
             )
+
+
+def _orphans(trace: Trace, launch_of: Int64) -> npt.NDArray[np.bool_]:
+    """Mask of the device spans of unknown launch that were not launched before the recording began.
+
+    A stream keeps its order, so that what it ran after the first span of known launch was launched later.
+    """
+    first = np.full(len(trace.lanes), np.iinfo(np.int64).max)
+    rows = np.flatnonzero(launch_of != NONE)
+    np.minimum.at(first, trace.lane_id[rows], trace.start_ns[rows])
+    later: npt.NDArray[np.bool_] = trace.start_ns >= first[trace.lane_id]
+    return trace.on_device & (launch_of == NONE) & later
 
 
 def _examine_launches(trace: Trace, gpu: Int64, launch_of: Int64, found: _Findings) -> None:

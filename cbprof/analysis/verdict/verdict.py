@@ -153,7 +153,8 @@ def _much_idle(found: Findings) -> bool:
 def _runs_dry_often(found: Findings) -> bool:
     """The device waited for a launch before at least half of what it ran, rather than once a step, or once in all."""
     in_one_gap = 2 * found.gaps.longest_ns > found.gaps.total_ns and len(found.gaps) > 1
-    return found.n_gpu_events > 1 and 2 * found.n_ran_dry >= found.n_gpu_events and not in_one_gap
+    often = found.n_ran_dry > found.overlap.n_steps and 2 * found.n_ran_dry >= found.n_gpu_events
+    return found.n_gpu_events > 1 and often and not in_one_gap
 
 
 def _hides_little(found: Findings) -> bool:
@@ -174,7 +175,7 @@ def _sentence(bound: Bound, found: Findings) -> str:
     queued = ""
     if found.lasting_idle_pct >= LITTLE_IDLE_PCT:
         queued = f", and has work queued for all but {percent(found.unqueued_idle_pct)}"
-    if bound is Bound.UNCLEAR and found.largest_cause and found.largest_cause.cause is Cause.UNKNOWN:
+    if bound is Bound.UNCLEAR and 2 * found.caused_by(Cause.UNKNOWN) > all_idle:
         return f"Unclear: the GPU is idle {idle} of the time, and what it waited for is unknown."
     dry = "most" if 2 * found.n_ran_dry > found.n_gpu_events else "half"
     return {
@@ -208,6 +209,8 @@ def _largest(causes: Sequence[BlameTotal], whole_ns: int, verb: str = "") -> str
     largest = next(iter(causes), None)
     if largest is None:
         return f"all of it {verb}for nothing known"
+    if largest.cause is Cause.UNKNOWN:
+        return f"what the GPU waited for is unknown for {percent(100 * largest.ns / whole_ns)} of it"
     lost = "in" if largest.cause is Cause.PHASE else "for"
     return f"{part_of_it(largest.ns, whole_ns)} {verb}{lost} {largest.in_words}"
 
@@ -228,7 +231,10 @@ def _evidence(found: Findings) -> Iterator[str]:
     cause, lead = found.largest_cause, found.overlap.launch_lead
     if cause is not None:
         share = percent(100 * cause.ns / max(1, sum(total.ns for total in found.causes)))
-        yield f"the GPU waited {share} of its idle time for {cause.in_words}"
+        if cause.cause is Cause.UNKNOWN:
+            yield f"what the GPU waited for is unknown for {share} of its idle time"
+        else:
+            yield f"the GPU waited {share} of its idle time for {cause.in_words}"
     if found.comm_ns:
         share, exposed = (
             percent(100 * found.comm_ns / found.gpu_ns),

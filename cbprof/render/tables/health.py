@@ -81,6 +81,8 @@ def _conclusion(health: Health) -> str:
     if not health.trace.devices:
         nothing = "No GPU work was recorded: there are no figures of a GPU to trust."
         return nothing if len(health.trace) else "The trace is empty."
+    if not health.launches_known:
+        return "When the GPU was idle can be relied on; what it waited for is not, or not always, in this trace."
     return "The figures of this trace can be trusted."
 
 
