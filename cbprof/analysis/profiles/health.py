@@ -267,8 +267,8 @@ def _orphans(trace: Trace, launch_of: Int64) -> npt.NDArray[np.bool_]:
     first = np.full(len(trace.lanes), np.iinfo(np.int64).max)
     rows = np.flatnonzero(launch_of != NONE)
     np.minimum.at(first, trace.lane_id[rows], trace.start_ns[rows])
-    later: npt.NDArray[np.bool_] = trace.start_ns >= first[trace.lane_id]
-    return trace.on_device & (launch_of == NONE) & later
+    orphan: npt.NDArray[np.bool_] = trace.on_device & (launch_of == NONE) & (trace.start_ns >= first[trace.lane_id])
+    return orphan
 
 
 def _examine_launches(trace: Trace, gpu: Int64, launch_of: Int64, found: _Findings) -> None:
