@@ -273,7 +273,7 @@ def test_a_workload_is_served_and_recorded(tmp_path: Path) -> None:
     first, second = runs
     assert first.outcome is not None
     assert second.outcome is not None
-    assert first.comparable
+    assert first.equality.compared == "tokens"
     assert first.outcome.tokens == second.outcome.tokens
     assert list(first.outcome.tokens) == [request.id for request in requests]
     for request in requests:

@@ -17,6 +17,7 @@ from model_batches import LAYOUT, NUM_BLOCKS, Row, pack  # noqa: E402
 from triton_interpreter import DEVICE, kernel_modules  # noqa: E402
 
 from cbprof.engine.layout import SlotLayout  # noqa: E402
+from cbprof.engine.model.attention.tile import Head  # noqa: E402
 from cbprof.engine.model.attention.torch import TorchAttention  # noqa: E402
 from cbprof.engine.model.inputs import StepInputs, view  # noqa: E402
 
@@ -93,7 +94,7 @@ def no_arrivals() -> Any:
 def triton_call(module: Any, inputs: StepInputs, qkv: tuple[Any, Any, Any], tile: int, splits: int) -> Any:
     tables = (inputs.query_start, inputs.context, inputs.block_table)
     arrived = no_arrivals()
-    out = module.paged_attention(*qkv, *tables, arrived, LAYOUT.block_size, 0.3, tile, splits)
+    out = module.paged_attention(*qkv, *tables, arrived, LAYOUT.block_size, 0.3, tile, 16, 2, splits)
     assert arrived.count_nonzero() == 0
     return out
 
@@ -105,7 +106,6 @@ def test_triton_attention(
 ) -> None:
     # Splits and turns small enough that these short contexts have several.
     monkeypatch.setattr(triton_attention, "_MIN_SPLIT", 16)
-    monkeypatch.setattr(triton_attention, "_KEYS_A_TURN", 16)
     inputs = batch(lengths, padding=3)
     qkv = tensors(len(inputs.input_ids), 6, 2, 16, torch.float32)
     got = triton_call(triton_attention, inputs, qkv, tile, splits)
@@ -130,7 +130,7 @@ def test_triton_attention_by_head_shape(
 def test_triton_attention_is_planned_by_shape_alone(triton_attention: Any) -> None:
     inputs = batch(BATCHES["decodes and chunks"], padding=4)
     qkv = tensors(len(inputs.input_ids), 4, 2, 16, torch.float32)
-    plan = triton_attention.TritonAttention(LAYOUT, kv_heads=2, device=DEVICE).plan(inputs)
+    plan = triton_attention.TritonAttention(LAYOUT, kv_heads=2, head=Head(2, 16, 4), device=DEVICE).plan(inputs)
     torch.testing.assert_close(plan(*qkv, 0.3).double().cpu(), expected(inputs, *qkv, 0.3), rtol=0, atol=2e-6)
 
 
@@ -146,7 +146,9 @@ def test_the_operator_is_sound(triton_attention: Any) -> None:
     inputs = batch(BATCHES["decodes and chunks"], padding=1)
     qkv = tensors(len(inputs.input_ids), 4, 2, 16, torch.float32)
     tables = (inputs.query_start, inputs.context, inputs.block_table)
-    library.opcheck(triton_attention.paged_attention, (*qkv, *tables, no_arrivals(), LAYOUT.block_size, 0.3, 16, 2))
+    library.opcheck(
+        triton_attention.paged_attention, (*qkv, *tables, no_arrivals(), LAYOUT.block_size, 0.3, 16, 64, 3, 2)
+    )
 
 
 @pytest.mark.parametrize(

@@ -295,6 +295,20 @@ def test_event_pairs_are_used_again(gpu: FakeGpu) -> None:
     assert len(gpu.events) == made + 2 + 20  # the third pair once, and one event for each anchor
 
 
+def test_a_stream_that_stalls_takes_no_more_than_so_many_events(gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda_clock, "MOST_PAIRS", 4)
+    clock = CudaClock(0, pairs=2, now=gpu.now)
+    stream = FakeStream(gpu)
+    made = len(gpu.events)
+    handles = [launch(clock, stream, 3600 * 10**9)[0] for _ in range(100)]
+    assert len(gpu.events) == made + 2 * 2
+    assert (sum(handle is not None for handle in handles), clock.end(stream, None)) == (4, None)
+    stream.synchronize()
+    clock.anchor(final=True)
+    assert None not in [clock.resolve(handle) for handle in handles[:4]]
+    assert launch(clock, stream, 1000)[0] is not None
+
+
 def test_a_plain_torch_stream_will_do(gpu: FakeGpu) -> None:
     clock = CudaClock(0, pairs=1, now=gpu.now)
     stream = FakeStream(gpu)

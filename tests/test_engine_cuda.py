@@ -67,6 +67,17 @@ def test_recorded_spans_keep_the_order_of_the_device(engine: Engine, mode: Mode,
         assert launches[int(trace.link[i])] <= trace.start_ns[i] + error
 
 
+def test_closing_gives_the_memory_back() -> None:
+    config = EngineConfig(model="tiny", dtype="float32", device="cuda", max_batch=4, max_context=2048, num_blocks=4096)
+    during, after = [], []
+    for _ in range(2):
+        with Engine(config) as engine:
+            engine.serve(Workload(requests=4, new_tokens=(4, 4)).make_requests(engine.vocab_size), "async")
+            during.append(torch.cuda.memory_reserved())
+        after.append(torch.cuda.memory_reserved())
+    assert after[1] <= after[0] < min(during)
+
+
 def by_step(trace: Trace, kind: Kind) -> np.ndarray:
     """``[steps, 2]``: start and end of the one span of this kind in each step."""
     chosen = np.flatnonzero(trace.mask(kinds=[kind]))

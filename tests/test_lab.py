@@ -2,36 +2,49 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+import time
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import command_line as here
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 from typer.testing import CliRunner
 
 from cbprof.analysis.summary import summarize
 from cbprof.cli.main import app
+from cbprof.engine.batch import Batch as EngineBatch
+from cbprof.engine.devices.base import Event, Stream
+from cbprof.engine.hooks import Hooks
+from cbprof.engine.run import Run
+from cbprof.engine.slots import Slot, order
 from cbprof.formats import load
 from cbprof.lab import catalog, measure
 from cbprof.lab.arithmetic import MULTIPLIER, SHIFT, churn
 from cbprof.lab.catalog import EXPERIMENTS, experiment, lesson
 from cbprof.lab.chart import svg
+from cbprof.lab.experiments import events as events_file
+from cbprof.lab.experiments import host_bound as host_bound_file
 from cbprof.lab.experiments import no_events as no_events_file
 from cbprof.lab.experiments import one_slot as one_slot_file
 from cbprof.lab.finding import Chart, Finding, Series
 from cbprof.lab.host_model import BARE_ROUNDS, WIDTH
 from cbprof.lab.lab import Batch, Lab
 from cbprof.lab.page import write_findings
+from cbprof.lab.terminal import shown
+from cbprof.trace import Trace
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 ROOT = Path(__file__).parents[1]
@@ -103,6 +116,63 @@ def test_an_experiment_that_fails_to_go_wrong_is_not_ok(
         monkeypatch.setattr(file, "hazards_found", lambda trace: [])
     run = experiment("no-events" if file is no_events_file else "one-slot")
     assert not run(lab).ok
+
+
+@pytest.mark.parametrize("name", sorted(EXPERIMENTS.keys() - NEED_CUDA))
+def test_what_is_claimed_and_not_checked_is_named(findings: dict[str, Finding], name: str) -> None:
+    unchecked = {"streams": 1, "carry-over": 1, "async": 1, "host-bound": 2}
+    finding = findings[name]
+    assert len(finding.unchecked) == unchecked.get(name, 0)
+    console = Console(width=200, record=True, file=io.StringIO())
+    console.print(shown(finding, picture=False))
+    assert console.export_text().count("not checked on this device: that") == len(finding.unchecked)
+
+
+def test_events_are_not_ok_where_the_host_blocks_at_each(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    def order_and_block(event: Event, first: Stream, then: Stream, step: int, hooks: Hooks) -> None:
+        order(event, first, then, step, hooks)
+        event.synchronize()
+
+    monkeypatch.setattr(events_file, "order", order_and_block)
+    finding = experiment("events")(lab)
+    assert finding.figures["right_batches"] == 10
+    assert not finding.ok
+
+
+def test_async_is_not_ok_where_updates_leave_the_device_idle(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    update = Run.update
+
+    def slow_update(run: Run, batch: EngineBatch, slot: Slot) -> None:
+        update(run, batch, slot)
+        lab.device.synchronize()
+        time.sleep(0.02)  # the device has nothing to do, on whatever machine
+
+    monkeypatch.setattr(Run, "update", slow_update)
+    finding = experiment("async")(lab)
+    assert finding.figures["tokens_identical"]
+    assert not finding.ok
+
+
+def test_host_bound_is_not_ok_where_predictions_are_far_off(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host_bound_file, "EXTRA", (0.0,))
+    period = host_bound_file.period_ns
+    predicted: list[Trace] = []
+
+    def predict(trace: Trace) -> Any:
+        result = predict_it(trace)
+        predicted.append(result.trace)
+        return result
+
+    predict_it = host_bound_file.predict
+    monkeypatch.setattr(host_bound_file, "predict", predict)
+    monkeypatch.setattr(
+        host_bound_file,
+        "period_ns",
+        lambda trace: period(trace) * (9 if any(trace is each for each in predicted) else 1),
+    )
+    finding = experiment("host-bound")(lab)
+    assert finding.figures["middle_error_pct"] > 200
+    assert not finding.ok
 
 
 def test_the_carry_over_is_what_makes_the_tokens_right(findings: dict[str, Finding]) -> None:

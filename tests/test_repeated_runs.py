@@ -16,6 +16,7 @@ from cbprof.analysis.gate.runs import RunFigures, Runs, change_of, judge, median
 from cbprof.api import compare_baseline, load, load_runs
 from cbprof.engine.config import EngineConfig
 from cbprof.engine.engine import Outcome
+from cbprof.engine.equality import Equality
 from cbprof.engine.scheduler import Counters
 from cbprof.engine.workload import Workload
 from cbprof.errors import DataError, UsageError
@@ -179,7 +180,7 @@ class StandIn:
     def record(self, workload: Workload, mode: str, path: Path, *, said: dict[str, object], **_: object) -> RecordedRun:
         self.served.append(mode)
         save(run(mode=mode, host=10 * len(self.served), device="host process", **said), path)
-        return RecordedRun(path, Outcome({0: [1, 2]}, Counters(), wall_ns=1))
+        return RecordedRun(path, Outcome({0: [1, 2]}, Counters(), wall_ns=1), Equality("tokens"))
 
 
 def test_run_serves_the_modes_by_turns_and_tells_the_spread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

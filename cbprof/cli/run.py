@@ -118,7 +118,8 @@ def run(
     """Serve a workload, record it, and say where the time went.
 
     Without a GPU a process of its own plays the device, so that everything can be tried on a laptop. With `--mode both`
-    the same requests are served twice and the tokens compared; the exit code is 1 if they differ. Under torchrun every
+    the same requests are served twice and the tokens compared, in 16 bits and where arrivals, stop tokens or preemption
+    make batches differ only their number, or nothing; the exit code is 1 if they differ. Under torchrun every
     rank runs a replica on its own device, serves its share of the requests and writes NAME.rank00003.json.
 
     Examples:
@@ -271,14 +272,10 @@ def _conclude(runs: list[RecordedRun], n_modes: int) -> int:
         console.print(spread_sheet(groups).to_rich())
         if n_modes == 2:
             console.print(gain_line(groups["sync"], groups["async"]))
-    differ = False
-    outcomes = [run.outcome for run in runs if run.outcome is not None]
-    if len(outcomes) > 1 and not all(run.comparable for run in runs):
-        console.print("tokens: not compared, since they are sampled anew in each run; give --temperature 0")
-    elif len(outcomes) > 1:
-        differ = _tokens_differ(runs)
-        distinct = min(len(set(tokens)) for outcome in outcomes for tokens in outcome.tokens.values())
-        console.print(f"tokens: {'DIFFER' if differ else 'identical'} (at least {distinct} distinct in each request)")
+    differ = _differ(runs)
+    tokens = [run.outcome.tokens for run in runs if run.outcome is not None]
+    if len(tokens) > 1:
+        console.print(_compared(runs, tokens, differ=differ), soft_wrap=True)
     names = " ".join(str(run.path) for run in runs)
     for run in runs:
         if run.interrupted:
@@ -290,10 +287,27 @@ def _conclude(runs: list[RecordedRun], n_modes: int) -> int:
     return int(differ)
 
 
-def _tokens_differ(runs: list[RecordedRun]) -> bool:
-    """Whether runs that should give the same tokens did not."""
-    outcomes = [run.outcome for run in runs if run.outcome is not None and run.comparable]
-    return any(outcome.tokens != outcomes[0].tokens for outcome in outcomes)
+def _differ(runs: list[RecordedRun]) -> bool:
+    """Whether the runs differ in what must be equal."""
+    from cbprof.engine.equality import differs, weakest
+
+    return differs(
+        weakest(run.equality for run in runs), [run.outcome.tokens for run in runs if run.outcome is not None]
+    )
+
+
+def _compared(runs: list[RecordedRun], tokens: list[dict[int, list[int]]], *, differ: bool) -> str:
+    """What was compared, and how it came out."""
+    from cbprof.engine.equality import weakest
+
+    equality = weakest(run.equality for run in runs)
+    if equality.compared == "nothing":
+        return f"tokens: not compared, since {equality.why}"
+    if equality.compared == "lengths":
+        what = "the number of them DIFFERS" if differ else "as many of each request"
+        return f"tokens: {what}; no more is compared, since {equality.why}"
+    distinct = min(len(set(each)) for run in tokens for each in run.values())
+    return f"tokens: {'DIFFER' if differ else 'identical'} (at least {distinct} distinct in each request)"
 
 
 def _conclude_in_brief(runs: list[RecordedRun], rank: int) -> int:
@@ -307,7 +321,7 @@ def _conclude_in_brief(runs: list[RecordedRun], rank: int) -> int:
         summary = summarize(load(run.path))
         idle = percent(summary.most_idle.idle_pct if summary.most_idle else None)
         told.append(f"{summary.mode} {duration(summary.wall_ns)}, GPU idle {idle}")
-    differ = _tokens_differ(runs)
+    differ = _differ(runs)
     differing = "; tokens: DIFFER" if differ else ""
     say(f"rank {rank}: {'; '.join(told)}{differing}; wrote {' '.join(str(run.path) for run in runs)}")
     return 130 if any(run.interrupted for run in runs) else int(differ)

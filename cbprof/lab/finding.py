@@ -49,7 +49,8 @@ class Finding:
     """The outcome of one experiment.
 
     ``proves``: one sentence with its numbers. ``ok``: it came out as it must, which for an experiment that is wrong by
-    design means wrong, with the hazard found. ``figures``: its numbers for machines, times in ns, shares in per cent.
+    design means wrong, with the hazard found. ``unchecked``: what is claimed, but cannot be told on the device at hand,
+    so that ``ok`` does not rest on it. ``figures``: its numbers for machines, times in ns, shares in per cent.
     ``traces``: what was recorded; the first two are drawn on one time axis. ``skipped``: why it did not run here.
     """
 
@@ -61,6 +62,7 @@ class Finding:
     traces: tuple[NamedTrace, ...] = ()
     chart: Chart | None = None
     skipped: bool = False
+    unchecked: tuple[str, ...] = ()
 
 
 def needs_cuda(name: str, why: str) -> Finding:

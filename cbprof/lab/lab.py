@@ -130,9 +130,13 @@ class Lab:
 
     @property
     def times_are_its_own(self) -> bool:
-        """False where the device shares its cores with whatever else runs on the machine: times are then shown, but no
-        experiment fails for them."""
+        """False where the device shares its cores with whatever else runs on the machine. Other work only adds time, so
+        that an experiment is held to its best steps there, and names what it leaves unchecked (:meth:`unchecked`)."""
         return self.on_cuda
+
+    def unchecked(self, *claims: str) -> tuple[str, ...]:
+        """The claims about times that cannot be checked here, for a :class:`~cbprof.lab.finding.Finding`."""
+        return () if self.times_are_its_own else claims
 
     @property
     def streams(self) -> Streams:

@@ -93,6 +93,7 @@ def to_json(findings: Sequence[Finding], device: str) -> dict[str, Any]:
                 "name": finding.name,
                 "ok": finding.ok,
                 "skipped": finding.skipped,
+                "unchecked": list(finding.unchecked),
                 "proves": finding.proves,
                 "figures": dict(finding.figures),
                 "table": [list(finding.table.header), *map(list, finding.table.rows)],
@@ -119,6 +120,7 @@ def _section(finding: Finding, timeline: str) -> str:
         f"<p>{html.escape(about)}</p><p>{_prose(explanation)}</p>",
         f'<p class="proves"><span class="{state}">{verdict(finding)[0]}:</span> {html.escape(finding.proves)}</p>',
     ]
+    parts += [f"<p>Not checked on this device: {html.escape(claim)}.</p>" for claim in finding.unchecked]
     if finding.table.rows:
         parts.append(_html_table(finding.table))
     if finding.chart:

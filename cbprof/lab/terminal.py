@@ -15,6 +15,7 @@ def shown(finding: Finding, *, picture: bool = True) -> RenderableType:
     """The finding, as wide as the terminal; with ``picture``, its recordings on one axis of time."""
     parts: list[RenderableType] = [Text.assemble((f"{finding.name}  ", HEADER), verdict(finding))]
     parts.append(Text(finding.proves))
+    parts += [Text(f"not checked on this device: {claim}", LABEL) for claim in finding.unchecked]
     if finding.table.rows:
         parts += ["", _figures(finding.table)]
     if picture and finding.traces:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from cbprof.engine.config import EngineConfig, Mode
 from cbprof.engine.devices.host.device import HostDevice
 from cbprof.engine.engine import Engine, Outcome
+from cbprof.engine.equality import Equality, what_must_be_equal
 from cbprof.engine.hooks import NoHooks
 from cbprof.engine.placement import rank_facts
 from cbprof.engine.workload import Workload
@@ -41,12 +42,12 @@ Watch = Callable[[Recorder], None]
 class RecordedRun:
     """Where the trace is, and what the run brought. ``outcome`` is None where the run was interrupted.
 
-    ``comparable``: another run of the same requests should give the same tokens.
+    ``equality``: what another run of the same requests must have in common with it.
     """
 
     path: Path
     outcome: Outcome | None
-    comparable: bool = True
+    equality: Equality
 
     @property
     def interrupted(self) -> bool:
@@ -89,7 +90,8 @@ def record(
     finally:
         profiled = None if window is None else window.finish(path, tracer.origin_ns)
         _finish(writer, meta, tracer, outcome, profiled)
-    return RecordedRun(path, outcome)
+    preempted = outcome is not None and outcome.counters.preemptions > 0
+    return RecordedRun(path, outcome, what_must_be_equal(engine.config.dtype, workload, preempted=preempted))
 
 
 def _finish(
@@ -223,5 +225,7 @@ class _Transformers(TransformersEngine):
                     attachment.tracer.meta["cupti"] = facts.to_json()
         if attachment.tracer.failure is not None:
             raise attachment.tracer.failure
-        # Sampling takes from one stream of random numbers, of which the warm-up of async uses more.
-        return RecordedRun(path, outcome, comparable=workload.temperature == 0)
+        if workload.temperature:  # from one stream of random numbers, of which the warm-up of async uses more
+            anew = Equality("nothing", "tokens are sampled anew in each run; give --temperature 0")
+            return RecordedRun(path, outcome, anew)
+        return RecordedRun(path, outcome, what_must_be_equal(self.config.dtype, workload, preempted=False))

@@ -7,6 +7,7 @@ allocated outside the pool.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Sequence
 from functools import cached_property
 
@@ -14,6 +15,7 @@ import torch
 
 from cbprof.engine.devices.base import DeviceEvidence, Event, Program, SlotBuffers, Stream, StreamKind, Streams
 from cbprof.engine.layout import SlotLayout
+from cbprof.engine.model.attention.tile import triton_failure
 from cbprof.engine.model.runner import Runner
 from cbprof.engine.model.spec import ModelFacts, ModelSpec
 from cbprof.errors import EngineError, UsageError
@@ -53,6 +55,7 @@ class CudaDevice:
     """
 
     evidence: DeviceEvidence = "cuda_events"
+    _closed = False
 
     def __init__(
         self,
@@ -89,10 +92,11 @@ class CudaDevice:
             raise EngineError(
                 f"{self.name} is out of memory while it loads {spec.name}: use a smaller --batch, context or model"
             ) from error
-
-    @property
-    def facts(self) -> ModelFacts:
-        return self._runner.facts
+        except Exception as error:
+            if (told := triton_failure(error, self.name, spec.name, spec.dtype)) is None:
+                raise
+            raise told from error
+        self.facts: ModelFacts = self._runner.facts
 
     def _capture(self) -> dict[tuple[int, int], torch.cuda.CUDAGraph]:
         """One graph for each slot and bucket, the largest first, so that the smaller ones fit into its memory.
@@ -153,6 +157,17 @@ class CudaDevice:
         self.synchronize()
 
     def close(self) -> None:
-        """Drop the graphs and give the device's memory back."""
+        """Give the device's memory back: graphs and their pool, weights, KV cache and buffers; the pinned memory, too.
+
+        Events and streams that somebody still holds are of no use from now on.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        self.synchronize()  # what is queued still reads and writes all of it
         self._graphs.clear()
+        self._pinned.clear()
+        self.slots = []
+        del self._runner
+        gc.collect()  # the modules of a model refer to each other
         torch.cuda.empty_cache()

@@ -10,6 +10,7 @@ from transformers import PreTrainedModel
 
 from cbprof.engine.layout import SlotLayout
 from cbprof.engine.model.attention.paged import Attend, Attention, PagedCache, PagedStep
+from cbprof.engine.model.attention.tile import Head
 from cbprof.engine.model.attention.torch import TorchAttention
 from cbprof.engine.model.fused import torch as fused_torch
 from cbprof.engine.model.fused.decoder import FusedDecoder
@@ -125,7 +126,9 @@ def _attention_for(facts: ModelFacts, layout: SlotLayout, device: torch.device) 
         return TorchAttention(layout.block_size, facts.heads // facts.kv_heads)
     from cbprof.engine.model.attention.triton import TritonAttention
 
-    return TritonAttention(layout, kv_heads=facts.kv_heads, device=device)
+    itemsize = getattr(torch, facts.dtype).itemsize
+    head = Head(facts.heads // facts.kv_heads, facts.head_dim, itemsize)
+    return TritonAttention(layout, kv_heads=facts.kv_heads, head=head, device=device)
 
 
 def _sampling_for(spec: ModelSpec, device: torch.device) -> Callable[..., torch.Tensor]:

@@ -47,12 +47,14 @@ def events(lab: Lab) -> Finding:
     free_ns = median(host_spans(trace, "fetch").end - queued)
     answer_ns = median(host_spans(trace, "wait").end - queued)
     compute_ns = device_spans(trace, Kind.GPU_COMPUTE).median_ns
+    queued_early = int((host_spans(trace, "fetch").end < device_spans(trace, Kind.GPU_COMPUTE).end).sum())
     right = sum(share == 0 for share in wrong_pct)
     return Finding(
         "events",
         f"{right} of {len(batches)} batches were right; the host had queued all of one in {duration(free_ns)} and was "
         f"free for the rest of the {duration(answer_ns)} until its answer came",
-        ok=right == len(batches) and not hazards,
+        # Something else on the machine may hold up the host, but not in most batches.
+        ok=right == len(batches) and not hazards and queued_early > len(batches) / 2,
         table=Table(
             ("from the first copy queued until", "time"),
             [("the host is free", duration(free_ns)), ("the answer is there", duration(answer_ns))],
@@ -60,6 +62,7 @@ def events(lab: Lab) -> Finding:
         figures={
             "batches": len(batches),
             "right_batches": right,
+            "queued_before_computed": queued_early,
             "host_free_ns": free_ns,
             "answer_ns": answer_ns,
             "compute_ns": compute_ns,

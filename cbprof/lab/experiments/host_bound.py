@@ -24,8 +24,9 @@ EXTRA = (0.0, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0)
 
 STEPS = 32
 
-TOLERANCE_PCT = 15.0
-"""How far the prediction may be off in the middle of the points: the host's speed changes from one run to the next."""
+TOLERANCE_PCT, SHARED_TOLERANCE_PCT = 15.0, 100.0
+"""How far the prediction may be off in the middle of the points: the host's speed changes from one run to the next. On
+cores that are shared, a factor of 2 is all that can be asked for."""
 
 
 def host_bound(lab: Lab) -> Finding:
@@ -41,12 +42,17 @@ def host_bound(lab: Lab) -> Finding:
     best, most = max(points, key=lambda point: point.gain), points[-1]
     errors_pct = sorted(abs(point.error_pct) for point in points)
     middle_pct, worst_pct = errors_pct[len(errors_pct) // 2], errors_pct[-1]
+    tolerance_pct = TOLERANCE_PCT if lab.times_are_its_own else SHARED_TOLERANCE_PCT
     return Finding(
         "host-bound",
         f"the gain is greatest, {ratio(best.gain)}, where the host works {ratio(best.host)} the device's time a step, "
         f"and {ratio(most.gain)} at {ratio(most.host)}; what was predicted from the sync runs is off by "
         f"{percent(middle_pct)} in the middle and {percent(worst_pct)} at worst",
-        ok=(middle_pct <= TOLERANCE_PCT and best.gain > most.gain) or not lab.times_are_its_own,
+        ok=middle_pct <= tolerance_pct and (best.gain > most.gain or not lab.times_are_its_own),
+        unchecked=lab.unchecked(
+            f"that predictions are off by {percent(TOLERANCE_PCT)} at most; {percent(tolerance_pct)} is asked for",
+            "that the gain is not greatest where the host works most",
+        ),
         table=Table(
             ("host work / device time", "sync step", "async step", "predicted", "gain"),
             [(ratio(p.host), ratio(p.sync), ratio(p.ahead), ratio(p.predicted), ratio(p.gain)) for p in points],

@@ -43,6 +43,10 @@ SPIN_LIMIT_NS = 200_000
 FINAL_SPACING_NS = 20_000_000
 """The last two anchors are at least this far apart, so that the errors of both do not distort short spans between."""
 
+MOST_PAIRS = 1 << 16
+"""Event pairs in flight at most. A stream that stalls holds up the others' spans, too; work that is launched meanwhile
+and finds no pair has a span on the host, and none on the device."""
+
 PAUSE_S = 20e-6
 """Between tries. A sleep of any length hands the GIL to the engine's thread; the kernel makes it 50 us or more."""
 
@@ -69,7 +73,7 @@ class CudaClock:
 
     Its streams are those of the engine (with their ``torch.cuda.Stream`` as ``raw``) or plain ``torch.cuda.Stream``.
     ``pairs`` event pairs are made at once; more are made when more are in flight, at some 15 us each on the engine's
-    thread. Raises :class:`EngineError` if the device does not get to an event within seconds.
+    thread, up to :data:`MOST_PAIRS`. Raises :class:`EngineError` if the device does not get to an event within seconds.
     """
 
     def __init__(
@@ -85,6 +89,7 @@ class CudaClock:
         # High priority has a pool of its own, so this can never be one of the engine's streams.
         self._stream = new_stream(device, priority=-1)
         self._idle = deque(EventPair(self._warm_event(), self._warm_event()) for _ in range(pairs))
+        self._pairs = pairs
         self._stream.synchronize()
         self._quiet = captures.QUIET
         if (graph_class := getattr(torch.cuda, "CUDAGraph", None)) is not None:
@@ -104,15 +109,20 @@ class CudaClock:
         event.record(self._stream)
         return event
 
-    def begin(self, stream: Any) -> EventPair:
+    def begin(self, stream: Any) -> EventPair | None:
         try:
             pair = self._idle.popleft()
         except IndexError:
+            if self._pairs >= MOST_PAIRS:
+                return None
+            self._pairs += 1
             pair = EventPair(self._new_event(), self._new_event())
         pair.start.record(getattr(stream, "raw", stream))
         return pair
 
-    def end(self, stream: Any, handle: EventPair) -> EventPair:
+    def end(self, stream: Any, handle: EventPair | None) -> EventPair | None:
+        if handle is None:
+            return None
         handle.end.record(getattr(stream, "raw", stream))
         return handle
 
