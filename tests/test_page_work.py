@@ -83,6 +83,13 @@ def test_gaps_are_walked_and_told(page: sync_api.Page) -> None:
     assert page.locator("#card").is_hidden()
 
 
+def test_no_figure_of_a_card_comes_apart_from_its_unit(page: sync_api.Page) -> None:
+    page.keyboard.press("x")
+    figures = "[...document.querySelectorAll('#card .figure')]"
+    assert page.evaluate(f"{figures}.length") > 8
+    assert page.evaluate(f"{figures}.filter(each => each.getClientRects().length > 1).length") == 0
+
+
 def test_a_range_is_chosen_and_told(page: sync_api.Page) -> None:
     page.keyboard.press("r")
     assert "400.000 to 440.000 ms, 40.00 ms" in card(page)
@@ -149,6 +156,7 @@ def test_the_view_is_saved_as_a_drawing_and_as_an_image(page: sync_api.Page) -> 
 def test_every_key_is_listed_and_nothing_is_wider_than_the_window(page: sync_api.Page) -> None:
     page.keyboard.press("?")
     said = page.locator("#help").inner_text()
+    assert page.evaluate("document.getElementById('help').scrollTop") == 0
     assert all(
         words in said
         for words in ("find spans by name", "longest gap", "statistics of the view", "launched", "pin lanes", "(PNG)")

@@ -1,12 +1,12 @@
 // What a pointer or a card says: lines of `[label, value]`, and the box beside the pointer.
 
-import { element } from "./plot.js";
+import { element, wholeFigures } from "./plot.js";
 
 /** A table of `[label, value]`; a line without a label is a name, and spans both columns. */
 export function linesTable(lines) {
   const rows = lines.map(([label, value]) =>
     label
-      ? element("tr", {}, element("th", { textContent: label, dir: "auto", scope: "row" }), element("td", { textContent: value }))
+      ? element("tr", {}, element("th", { textContent: label, dir: "auto", scope: "row" }), element("td", {}, ...wholeFigures(value)))
       : element("tr", {}, element("td", { className: "name", colSpan: 2, dir: "auto", textContent: value })));
   return element("table", { className: "lines" }, element("tbody", {}, ...rows));
 }
