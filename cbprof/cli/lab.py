@@ -52,7 +52,7 @@ def lab(
     if listed:
         refuse_with(context, "--list", "names", "every", "device", "model", "output", "json")
         for name in EXPERIMENTS:
-            typer.echo(f"{name:<15} {lesson(name)[0]}")
+            _list(name, lesson(name)[0])
         return
     if every:
         refuse_with(context, "--all", "names")
@@ -67,6 +67,16 @@ def lab(
         raise UsageError(f"{output} is a file: give --output the name of a folder")
     findings = _run(chosen, device, model, output, json=json)
     raise typer.Exit(int(not all(finding.ok for finding in findings)))
+
+
+def _list(name: str, lesson: str) -> None:
+    """The name, and what it shows beside it, or below it where the terminal is narrow."""
+    from shutil import get_terminal_size
+    from textwrap import fill
+
+    columns = get_terminal_size().columns
+    beside, indent = (f"{name:<15} ", " " * 16) if columns >= 70 else (f"{name}\n  ", "  ")
+    typer.echo(beside + fill(lesson, max(30, columns - len(indent)), subsequent_indent=indent))
 
 
 def _run(names: list[str], device: str, model: str, output: Path, *, json: bool) -> list[Finding]:

@@ -8,12 +8,11 @@ from dataclasses import dataclass, replace
 from html import escape
 from types import MappingProxyType
 
-from rich.table import Table
 from rich.text import Text
 
 from cbprof.names import plain
 from cbprof.numbers import percent
-from cbprof.render.panel import HEADER
+from cbprof.render.figures import Figures
 
 MOST_ROWS = 20
 """Of a table whose rows are parts of a whole, largest first, unless all are asked for."""
@@ -48,16 +47,13 @@ class Sheet:
         others = (f"and {n_others:,} others, {percent(share)}", *("",) * (len(self.columns) - 1))
         return replace(self, rows=[*self.rows[:MOST_ROWS], others], parts=())
 
-    def to_rich(self, styles: Mapping[str, str] | None = None) -> Table:
+    def to_rich(self, styles: Mapping[str, str] | None = None) -> Figures:
         """For a terminal. The title is the header of the first column, so that a sheet takes few lines.
 
         ``styles``: of the cells that hold just these texts.
         """
-        table = Table(box=None, expand=True, padding=(0, 2, 0, 0), pad_edge=False, header_style=HEADER)
         first, *others = self.columns
-        table.add_column(Text(plain(self.title or first)), ratio=1, overflow="fold")
-        for header in others:
-            table.add_column(Text(plain(header)), justify="right", no_wrap=True)
+        table = Figures([Text(plain(header)) for header in (self.title or first, *others)])
         for row in self.rows:
             table.add_row(*(Text(plain(cell), (styles or {}).get(cell, "")) for cell in row))
         return table

@@ -18,6 +18,7 @@ from cbprof.analysis.requests.lost import LostWork
 from cbprof.analysis.summary import Summary
 from cbprof.names import plain
 from cbprof.numbers import UNKNOWN, count, counted, duration, percent, rate, ratio
+from cbprof.render.figures import Figures, KeyFigures
 from cbprof.render.panel import HEADER, LABEL, closing_lines, framed
 from cbprof.render.tables.statebar import StateBar, StateLabel, StateLegend, state_shares
 from cbprof.render.theme import STATES
@@ -66,7 +67,7 @@ def comparison_table(before: Summary, after: Summary) -> RenderableType:
     return framed(Group(*parts), [f"{names[0]} and {names[1]}", after.device_name], after.engine)
 
 
-def _key_figures(summary: Summary) -> Table:
+def _key_figures(summary: Summary) -> KeyFigures:
     """Time and work on the left, the device on the right."""
     idle, active = _text_of(IDLE_PCT, summary), _text_of(ACTIVE_PCT, summary)
     gaps = longest = UNKNOWN
@@ -76,18 +77,14 @@ def _key_figures(summary: Summary) -> Table:
         idle, active = f"{idle}  {duration(device.idle_ns)}", f"{active}  {duration(active_ns)}"
         gaps, longest = count(len(device.gaps)), _longest_gap(device)
 
-    grid = Table.grid(padding=(0, 2), expand=True)
-    for _ in range(3):
-        grid.add_column(no_wrap=True)
-    grid.add_column(ratio=1)
-    for figure, label, value in (
-        (WALL, IDLE_PCT.label, Text(idle, "" if idle == UNKNOWN else IDLE)),
-        (TOKENS, ACTIVE_PCT.label, Text(active)),
-        (STEPS, "gaps", Text(gaps)),
-        (PER_STEP, "longest gap", Text(longest)),
-    ):
-        grid.add_row(Text(figure.label, LABEL), _text_of(figure, summary), Text(label, LABEL), value)
-    return grid
+    left = [(figure.label, Text(_text_of(figure, summary))) for figure in (WALL, TOKENS, STEPS, PER_STEP)]
+    right = [
+        (IDLE_PCT.label, Text(idle, "" if idle == UNKNOWN else IDLE)),
+        (ACTIVE_PCT.label, Text(active)),
+        ("gaps", Text(gaps)),
+        ("longest gap", Text(longest)),
+    ]
+    return KeyFigures(left, right)
 
 
 def _longest_gap(device: DeviceSummary) -> str:
@@ -111,7 +108,7 @@ def _per_device(summary: Summary) -> Table:
     return grid
 
 
-def _waited_for(summary: Summary, device: DeviceSummary) -> Table:
+def _waited_for(summary: Summary, device: DeviceSummary) -> Figures:
     """The largest causes of idle time, per step if there are steps, in all, and as shares of it."""
     found = list(causes_in_words(device.causes).items())
     named_ns = np.cumsum([ns for _, ns in found])
@@ -206,7 +203,7 @@ LOST = (
 """Shown where a run has some of it."""
 
 
-def _figures_compared(before: Summary, after: Summary, names: tuple[str, str]) -> Table:
+def _figures_compared(before: Summary, after: Summary, names: tuple[str, str]) -> Figures:
     table = _columns("", *names, f"{names[1]} / {names[0]}")
     same = comparable(before.evidence, after.evidence)
     lost = (figure for figure in LOST if figure.value(before) or figure.value(after))
@@ -236,7 +233,7 @@ def _bars(before: Summary, after: Summary, names: tuple[str, str]) -> Table:
     return grid
 
 
-def _states_compared(before: Summary, after: Summary) -> Table:
+def _states_compared(before: Summary, after: Summary) -> Figures:
     """The legend of the bars, with the shares of both."""
     table = _columns("", *("",) * 3, show_header=False)
     devices = (before.most_idle, after.most_idle)
@@ -249,7 +246,7 @@ def _states_compared(before: Summary, after: Summary) -> Table:
     return table
 
 
-def _causes_compared(before: Summary, after: Summary, names: tuple[str, str]) -> Table | None:
+def _causes_compared(before: Summary, after: Summary, names: tuple[str, str]) -> Figures | None:
     """The largest causes of idle time per step, in either."""
     per_step: list[dict[str, float]] = []
     for summary in (before, after):
@@ -287,12 +284,6 @@ def _gain(before: Summary, after: Summary, names: tuple[str, str]) -> Text | Non
     return text
 
 
-def _columns(first: str, *others: str, show_header: bool = True) -> Table:
+def _columns(first: str, *others: str, show_header: bool = True) -> Figures:
     """A table of names on the left and figures on the right, without rules."""
-    table = Table(
-        box=None, expand=True, padding=(0, 2, 0, 0), pad_edge=False, header_style=HEADER, show_header=show_header
-    )
-    table.add_column(first, ratio=1, overflow="fold")
-    for header in others:
-        table.add_column(Text(header), justify="right", no_wrap=True, min_width=MIN_WIDTH)
-    return table
+    return Figures([Text(header) for header in (first, *others)], least=MIN_WIDTH, show_header=show_header)

@@ -232,8 +232,8 @@ def advice_lines(summary: Summary, file: str) -> Iterator[RenderableType]:
     """What to do, and below each the next command, whole on its line, so that it can be copied."""
     for advice in about(summary.advice, file):
         what = Table.grid(padding=(0, 2, 0, 0))
-        what.add_column(width=len("next"))
-        what.add_column(width=WIDTH - len("next  "))
+        what.add_column(no_wrap=True)
+        what.add_column(max_width=WIDTH - len("next  "))
         what.add_row(Text("next", LABEL), Text(plain(advice.what)))
         yield what
         yield Text(f"      {plain(advice.command)}", HEADER, no_wrap=True, overflow="ignore")
