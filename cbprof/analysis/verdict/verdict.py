@@ -231,10 +231,10 @@ def _evidence(found: Findings) -> Iterator[str]:
     cause, lead = found.largest_cause, found.overlap.launch_lead
     if cause is not None:
         share = percent(100 * cause.ns / max(1, sum(total.ns for total in found.causes)))
-        if cause.cause is Cause.UNKNOWN:
-            yield f"what the GPU waited for is unknown for {share} of its idle time"
-        else:
+        if cause.cause is not Cause.UNKNOWN:
             yield f"the GPU waited {share} of its idle time for {cause.in_words}"
+        elif _bound(found) is not Bound.UNCLEAR:
+            yield f"what the GPU waited for is unknown for {share} of its idle time"
     if found.comm_ns:
         share, exposed = (
             percent(100 * found.comm_ns / found.gpu_ns),
