@@ -173,7 +173,9 @@ def test_host_time_without_a_record_is_in_no_state(tmp_path: Path) -> None:
     little = (*launch, host(10, 400, "work"), kernel(990, 10))
     known = {"overlap": 410_000, "gpu_only": 0, "cpu_only": 0, "neither": 0}
     assert device(tmp_path, *little)["states_ns"] == known | {"untraced": 590_000}
-    assert any("59.00 % of the time no record" in warning for warning in summary(tmp_path, *little).warnings)
+    assert any(
+        "the host is not recorded for 59.00 % of the time" in warning for warning in summary(tmp_path, *little).warnings
+    )
 
 
 def test_the_frame_of_a_step_says_nothing_about_the_host(tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ def test_serialised_by_a_blocking_wait() -> None:
     assert verdict.bound is Bound.SERIALISED
     assert verdict.sentence == (
         'Serialised by a blocking wait: the host sits in "item" while the GPU works, '
-        "and the GPU is idle 20.00 % of the time while the host does."
+        "and the GPU is idle 20.00 % of the time, while the host works."
     )
     assert verdict.evidence == (
         "the GPU waited 95.00 % of its idle time for schedule",
@@ -254,7 +254,7 @@ def test_a_device_that_is_idle_much_of_the_time_is_not_the_bound_whatever_was_qu
     verdict = kernels(20, gap=5, late=False)
     assert verdict.bound is Bound.UNCLEAR
     assert "idle 32.20 % of the time" in verdict.sentence
-    assert verdict.sentence.endswith("most of it is for its turn in the queue.")
+    assert verdict.sentence.endswith("it waited most of it for its turn in the queue.")
     assert verdict.evidence[0] == "the GPU waited 100.00 % of its idle time for its turn in the queue"
 
 
@@ -269,7 +269,7 @@ def test_unclear_where_the_device_waits_for_copies_or_nothing_is_known_of_the_ho
         ]
     verdict = verdict_of(rows)
     assert verdict.bound is Bound.UNCLEAR
-    assert "most of it is for a copy" in verdict.sentence
+    assert "it waited most of it for a copy" in verdict.sentence
     assert verdict_of([row for row in rows if row[0] is not ENGINE]).bound is Bound.UNCLEAR
 
 

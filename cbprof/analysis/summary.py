@@ -290,7 +290,7 @@ def _warnings(trace: Trace, devices: tuple[DeviceSummary, ...], activity: Activi
             yield f"device {device.device} ran {nothing} in the window: its idle time is unknown"
         elif not device.states.host_known and device.understood:
             share = 100 * device.states.untraced / device.window.length_ns
-            yield f"{percent(share)} of the time no record says what the host did: whether it worked then is unknown"
+            yield f"the host is not recorded for {percent(share)} of the time: whether it worked then is unknown"
         if device.missing_ns:
             rest, idle = duration(device.window.length_ns - device.missing_ns), percent(device.idle_pct_excl_missing)
             yield f"records are missing; of the {rest} that are recorded whole the GPU was idle {idle}"

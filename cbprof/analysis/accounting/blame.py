@@ -83,6 +83,14 @@ CAUSES: Mapping[Cause, str] = MappingProxyType(
 """The causes that are not a phase of the host in the words of all text, as the end of "the GPU waited for"."""
 
 
+_IN_A_SENTENCE = {
+    Cause.UNATTRIBUTED: "host time outside all spans",
+    Cause.UNTRACED: "host time without a record",
+    Cause.UNKNOWN: "unknown reasons",
+    Cause.IN_STEP: "host time inside the step without a record",
+}
+
+
 class BlameTotal(NamedTuple):
     """One cause over all gaps. ``label`` is the name of the host phase, or the short name of the cause."""
 
@@ -94,6 +102,11 @@ class BlameTotal(NamedTuple):
     def in_words(self) -> str:
         """The same as the end of "the GPU waited for"."""
         return CAUSES.get(self.cause) or short(self.label)
+
+    @property
+    def in_a_sentence(self) -> str:
+        """The same without the brackets that mark in tables what no record tells."""
+        return _IN_A_SENTENCE.get(self.cause) or self.in_words
 
 
 class BlameParts(NamedTuple):

@@ -183,12 +183,12 @@ def _sentence(bound: Bound, found: Findings) -> str:
         Bound.LAUNCH: f"Launch-bound: the GPU is idle {idle} of the time, running dry before {dry} of what it runs.",
         Bound.DEVICE: f"Device-bound: the GPU is idle {idle} of the time{queued}; {_what_could_help(found)}.",
         Bound.SERIALISED: f"Serialised by a blocking wait: the host sits in {_wait(found)} while the GPU works, "
-        f"and the GPU is idle {idle} of the time while the host does.",
+        f"and the GPU is idle {idle} of the time, while the host works.",
         Bound.BOTH: f"Bound by both: the GPU is idle {idle} of the time{_host_late(found)}, but less GPU work would "
         "bring more than less host work.",
         Bound.HOST: f"Host-bound: the GPU is idle {idle} of the time{_host_late(found)}.",
-        Bound.UNCLEAR: f"Unclear: the GPU is idle {idle} of the time, and less than half of that is known to be "
-        f"for the host; {_largest(found.causes, all_idle, 'is ')}.",
+        Bound.UNCLEAR: f"Unclear: the GPU is idle {idle} of the time, less than half of it known to be because "
+        f"of the host; {_waited(found.causes, all_idle)}.",
     }[bound]
 
 
@@ -204,15 +204,23 @@ def _host_late(found: Findings) -> str:
     return f"{for_the_host} because the host is late, {_largest(mine, late)}"
 
 
-def _largest(causes: Sequence[BlameTotal], whole_ns: int, verb: str = "") -> str:
+def _waited(causes: Sequence[BlameTotal], whole_ns: int) -> str:
+    """What the device waited for most, and what share of the whole that is: ``it waited most of it for a copy``."""
+    largest = next(iter(causes), None)
+    if largest is None:
+        return "nothing is known that it waited for"
+    return f"it waited {part_of_it(largest.ns, whole_ns)} for {largest.in_a_sentence}"
+
+
+def _largest(causes: Sequence[BlameTotal], whole_ns: int) -> str:
     """The largest of these causes, and what share of the whole it is: ``most of it in prepare``."""
     largest = next(iter(causes), None)
     if largest is None:
-        return f"all of it {verb}for nothing known"
+        return "all of it for nothing known"
     if largest.cause is Cause.UNKNOWN:
         return f"what the GPU waited for is unknown for {percent(100 * largest.ns / whole_ns)} of it"
     lost = "in" if largest.cause is Cause.PHASE else "for"
-    return f"{part_of_it(largest.ns, whole_ns)} {verb}{lost} {largest.in_words}"
+    return f"{part_of_it(largest.ns, whole_ns)} {lost} {largest.in_a_sentence}"
 
 
 def _what_could_help(found: Findings) -> str:
@@ -232,7 +240,7 @@ def _evidence(found: Findings) -> Iterator[str]:
     if cause is not None:
         share = percent(100 * cause.ns / max(1, sum(total.ns for total in found.causes)))
         if cause.cause is not Cause.UNKNOWN:
-            yield f"the GPU waited {share} of its idle time for {cause.in_words}"
+            yield f"the GPU waited {share} of its idle time for {cause.in_a_sentence}"
         elif _bound(found) is not Bound.UNCLEAR:
             yield f"what the GPU waited for is unknown for {share} of its idle time"
     if found.comm_ns:

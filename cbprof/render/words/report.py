@@ -91,7 +91,7 @@ def _sentence(run: AnalysedRun) -> str:
     parts = [f"The GPU waited {percent(device.idle_pct or 0.0 if idle is None else idle)} of {whole}"]
     largest = next((total for total in device.causes.totals if total.cause is not Cause.MISSING), None)
     if largest is not None:
-        words = plain(largest.in_words)
+        words = plain(largest.in_a_sentence)
         cause = f'"{words}"' if largest.cause is Cause.PHASE else words
         parts.append(f"{percent(100 * largest.ns / (device.gaps.total_ns - device.missing_ns))} of that for {cause}")
     if run.prediction is not None:
