@@ -14,6 +14,7 @@ import typer
 
 from cbprof.cli.metrics import MetricsPort, Told, endpoint
 from cbprof.cli.options import format_lengths, parse_lengths, parse_window, refuse_with
+from cbprof.cli.workloads import Texts, listed_requests
 from cbprof.cli.writing import check_is_new, check_output, say
 from cbprof.engine.config import EngineConfig
 from cbprof.engine.placement import Placement
@@ -68,6 +69,13 @@ def run(
     batch: Annotated[int, typer.Option("--batch", "-b", help="Most requests in one step.")] = EngineConfig.max_batch,
     requests: Annotated[
         int | None, typer.Option("--requests", "-n", help="Requests to serve. [default: --batch]")
+    ] = None,
+    prompt: Annotated[
+        list[str] | None, typer.Option(help="A text to go on with, by the checkpoint's tokenizer; can be repeated.")
+    ] = None,
+    prompts: Annotated[Path | None, typer.Option(help="A file of texts to go on with, one a line.")] = None,
+    requests_from: Annotated[
+        Path | None, typer.Option(help="A file of requests: JSON lines, ShareGPT, or an Azure LLM trace (CSV).")
     ] = None,
     prompt_len: Annotated[str, typer.Option(help="Prompt length in tokens, or lowest:highest.")] = format_lengths(
         Workload.prompt_len
@@ -130,6 +138,10 @@ def run(
 
         cbprof run --batch 8 --requests 64 --prompt-len 4:64 --new-tokens 8:128 --rate 20
 
+        cbprof run --model Qwen/Qwen3-0.6B --mode async --prompt "The capital of France is" --new-tokens 32
+
+        cbprof run --model llama-1b --requests-from AzureLLMInferenceTrace_conv.csv --batch 32
+
         cbprof run --mode multi --steps-per-sync 8
 
         cbprof run --repeat 3 -o a.json
@@ -139,6 +151,15 @@ def run(
         torchrun --nproc-per-node 2 -m cbprof run --mode async
     """
     placement = Placement.from_environment(os.environ)
+    texts = Texts(model)
+    listed = listed_requests(
+        context,
+        texts,
+        prompt=prompt,
+        prompts=prompts,
+        requests_from=requests_from,
+        new_tokens=parse_lengths(new_tokens)[1],
+    )
     workload = Workload(
         requests=batch * placement.world_size if requests is None else requests,
         prompt_len=parse_lengths(prompt_len),
@@ -150,6 +171,7 @@ def run(
         seed=seed,
         rank=placement.rank,
         world_size=placement.world_size,
+        listed=listed,
     )
     config = EngineConfig(
         model=model,
@@ -187,6 +209,8 @@ def run(
         _keep_cores_apart(config, placement)
     quiet = quiet or workload.rank > 0
     runs = _serve(engine, config, workload, rounds, cupti=parse_window(cupti), metrics=metrics, quiet=quiet)
+    if (prompt or prompts) and runs[-1].outcome is not None:
+        texts.show(listed, runs[-1].outcome.tokens)
     raise typer.Exit(_conclude(runs, len(paths)) if not workload.rank else _conclude_in_brief(runs, workload.rank))
 
 

@@ -145,7 +145,7 @@ def _metadata(engine: Engine, workload: Workload, mode: Mode, base_time_ns: int)
         torch=version("torch"),
         transformers=version("transformers"),
         config=asdict(config),
-        workload={"batch": config.max_batch, **asdict(workload)},
+        workload={"batch": config.max_batch, **workload.facts()},
         base_time_ns=base_time_ns,
     ).changed(**rank_facts(workload.rank, workload.world_size))
 
@@ -204,7 +204,7 @@ class _Transformers(TransformersEngine):
         window = None if cupti is None else CuptiWindow(NoHooks(), *cupti)
         meta: dict[str, Any] = {
             "model": self.config.model,
-            "workload": {"batch": self.config.max_batch, **vars(workload)},
+            "workload": {"batch": self.config.max_batch, **workload.facts()},
             **rank_facts(workload.rank, workload.world_size),
             **said,
         }

@@ -98,7 +98,7 @@ def _read_config(spec: ModelSpec) -> PreTrainedConfig:
         config = AutoConfig.for_model(**PRESETS[spec.name])
     else:
         refuse_bad_path(spec.name)
-        with _one_line_errors(spec.name):
+        with one_line_errors(spec.name):
             config = AutoConfig.from_pretrained(spec.name, trust_remote_code=False)
     refuse_config(config, spec.name)
     refuse_class(_model_class(config, spec.name), spec.name)
@@ -141,7 +141,7 @@ def _pretrained_model(
     from transformers import AutoModelForCausalLM
 
     register_attention()
-    with _one_line_errors(spec.name):
+    with one_line_errors(spec.name):
         model, report = AutoModelForCausalLM.from_pretrained(
             spec.name,
             config=config,
@@ -160,7 +160,7 @@ def _pretrained_model(
 
 
 @contextmanager
-def _one_line_errors(name: str) -> Iterator[None]:
+def one_line_errors(name: str) -> Iterator[None]:
     """Turn what transformers and the hub raise into one line each, and keep their warnings and bars quiet."""
     from huggingface_hub import errors
     from transformers.utils import logging as transformers_logging
