@@ -105,6 +105,19 @@ def labels_of(names: Sequence[str]) -> list[str]:
     return next((found for found in tails if len(set(found)) == len(set(names))), list(names))
 
 
+def any_matches(names: Sequence[str], pattern: re.Pattern[str], words: Sequence[str]) -> bool:
+    """Whether a pattern is found in any of these names. ``words``: no name without one of them has it.
+
+    Looking for words in many names at once is a hundred times as fast as trying the pattern on each.
+    """
+    for first in range(0, len(names), _AT_A_TIME):
+        some = names[first : first + _AT_A_TIME]
+        text = _END.join(some)
+        if any(word in text for word in words) and any(map(pattern.search, some)):
+            return True
+    return False
+
+
 def plain(text: str) -> str:
     """A line without control characters: names come from files, and are not to steer a terminal or a log."""
     return "".join(character if character.isprintable() else "?" for character in text)
@@ -136,11 +149,16 @@ OPERATORS, CALLS, FUNCTIONS, PHASES = "PyTorch operators", "runtime calls", "Pyt
 
 def sort_of(name: str) -> str:
     """What sort of thing a host span of this name is, as a table calls many of them."""
+    if is_function(name):
+        return FUNCTIONS
     if _CALL.fullmatch(name):
         return CALLS
-    if ".py" in name or name.startswith(("<", "nn.Module: ")):
-        return FUNCTIONS
     return OPERATORS if "::" in name or name.startswith(("triton_", "## Call")) else PHASES
+
+
+def is_function(name: str) -> bool:
+    """Whether it is called as a profiler calls a Python function or module."""
+    return ".py" in name or name.startswith(("<", "nn.Module: "))
 
 
 def is_whole(name: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from kineto_samples import annotation, call, host, kernel, write
 from cbprof.analysis.gate.compare import compare
 from cbprof.analysis.summary import summarize
 from cbprof.formats import load
-from cbprof.names import FEW, labels_of, naming, short, waits
+from cbprof.names import FEW, any_matches, labels_of, naming, short, waits
 from cbprof.trace import Trace
 
 HASH = "f" + "a2b3c" * 10 + "q"
@@ -145,3 +146,10 @@ def test_labels_are_what_tells_files_apart() -> None:
     assert labels_of(["x/out/a.json", "y/out/a.json", "b.json"]) == ["x/out/a.json", "y/out/a.json", "b.json"]
     assert labels_of(["/1/a.json", "/2/a.json"]) == ["1/a.json", "2/a.json"]
     assert labels_of(["a.json", "a.json"]) == ["a.json", "a.json"]
+
+
+def test_any_of_many_names_matches_where_it_has_a_word() -> None:
+    names = [f"aten::addmm, seq = {number}" for number in range(40_000)]
+    assert not any_matches(names, re.compile(r"^step\[\d"), ("step[",))
+    assert not any_matches([*names, "a step[1"], re.compile(r"^step\[\d"), ("step[",))
+    assert any_matches([*names, "step[1"], re.compile(r"^step\[\d"), ("step[", "other"))

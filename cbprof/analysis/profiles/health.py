@@ -18,7 +18,7 @@ from cbprof.analysis.accounting.intervals import union_of
 from cbprof.analysis.accounting.launched import LEAST_JOINED_PCT, ODD_FROM_PCT, Clocks, Known, joined, known
 from cbprof.analysis.accounting.steps import how_steps_are_known, step_source
 from cbprof.analysis.accounting.window import GPU_SPAN, device_windows
-from cbprof.names import FUNCTIONS, sort_of
+from cbprof.names import is_function
 from cbprof.numbers import counted, duration, percent
 from cbprof.trace import NONE, Int64, Kind, Trace
 
@@ -145,7 +145,7 @@ def examine(trace: Trace, what: Known | None = None) -> Health:
 
 def _examine_stacks(trace: Trace, found: _Findings) -> None:
     """Python stacks make every call of a function dearer, and with it all that the host does."""
-    functions = np.array([sort_of(name) == FUNCTIONS for name in trace.names], dtype=bool)
+    functions = np.array([is_function(name) for name in trace.names], dtype=bool)
     host = ~trace.on_device
     number = int(functions[trace.name_id[host]].sum())
     found.counts["n_functions"] = number

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from cbprof.analysis.accounting.blame import BlameTotal, Cause
 from cbprof.analysis.verdict.verdict import LITTLE_IDLE_PCT, Bound
 from cbprof.meta import Evidence
+from cbprof.names import any_matches
 from cbprof.trace import Trace
 
 MOST_ADVICE = 3
@@ -33,12 +34,15 @@ class Engine(StrEnum):
     OTHER = "other"
 
 
-# What the names of spans tell of an engine: annotations of its steps, or its source files.
+# What the names of spans tell of an engine: annotations of its steps, or its source files; and words that these hold.
 _MARKS = {
-    Engine.VLLM: re.compile(r"\bexecute_(context|new|\d+_context)_\d|(^|/)vllm/"),
-    Engine.SGLANG: re.compile(r"^step\[[A-Z_]+ |(^|/)sglang/"),
-    Engine.TENSORRT_LLM: re.compile(r"^\[Executor\] _forward_step|(^|/)tensorrt_llm/"),
-    Engine.TRANSFORMERS: re.compile(r"(^|/)transformers/generation/continuous_batching"),
+    Engine.VLLM: (re.compile(r"\bexecute_(context|new|\d+_context)_\d|(^|/)vllm/"), ("execute_", "vllm/")),
+    Engine.SGLANG: (re.compile(r"^step\[[A-Z_]+ |(^|/)sglang/"), ("step[", "sglang/")),
+    Engine.TENSORRT_LLM: (
+        re.compile(r"^\[Executor\] _forward_step|(^|/)tensorrt_llm/"),
+        ("[Executor]", "tensorrt_llm/"),
+    ),
+    Engine.TRANSFORMERS: (re.compile(r"(^|/)transformers/generation/continuous_batching"), ("continuous_batching",)),
 }
 _STACK = re.compile(r"\.py\(\d+\): ")
 
@@ -49,15 +53,15 @@ def engine_of(trace: Trace) -> Engine:
     for engine in Engine:
         if engine is not Engine.OTHER and stated.startswith(engine.value.lower()):
             return engine
-    for engine, mark in _MARKS.items() if not stated else ():
-        if any(mark.search(name) for name in trace.names):
+    for engine, (mark, words) in _MARKS.items() if not stated else ():
+        if any_matches(trace.names, mark, words):
             return engine
     return Engine.OTHER
 
 
 def records_stacks(trace: Trace) -> bool:
     """Whether a profiler recorded every Python function, which takes the host time of its own."""
-    return trace.is_profile and any(_STACK.search(name) for name in trace.names)
+    return trace.is_profile and any_matches(trace.names, _STACK, (".py(",))
 
 
 @dataclass(frozen=True, slots=True)
