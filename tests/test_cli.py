@@ -214,6 +214,8 @@ def test_a_killed_run_leaves_a_part_that_can_be_read(long_run: subprocess.Popen[
             2,
         ),
         (["--engine", "transformers", "--mode", "multi"], "transformers has no multi-step loop: give --mode sync", 2),
+        (["--mode", "sync", "--slots", "3"], "--slots is for the async loop: add --mode async or both", 2),
+        (["--slots", "1"], "--slots is 1: async has two batches in flight at least; --mode sync has one", 2),
         (["--steps-per-sync", "4"], "--steps-per-sync is for the multi-step loop: add --mode multi", 2),
         (["--mode", "multi", "--steps-per-sync", "0"], "--steps-per-sync is 0: it must be at least 1", 2),
         (["--engine", "transformers", "--no-fuse"], "--no-fuse has no effect with --engine transformers", 2),

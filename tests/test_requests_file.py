@@ -181,6 +181,13 @@ def test_a_checkpoint_goes_on_with_texts(tmp_path: Path) -> None:
         assert set(written) <= words.keys()
     trace = load(tmp_path / "trace.json")
     assert trace.meta.tokens == 10
+    ahead = cbprof(
+        "run", *options, "--mode", "async", "--slots", "3", "--prompts", "prompts", "-o", "3.json", cwd=tmp_path
+    )
+    assert ahead.returncode == 0, ahead.stderr
+    assert [line for line in ahead.stdout.splitlines() if " -> " in line] == [first, second]
+    deep = load(tmp_path / "3.json")
+    assert set(deep.slot.tolist()) >= {0, 1, 2}
     assert trace.meta.workload is not None
     assert trace.meta.workload["prompt_len"] == [2, 4]
     assert len(trace.meta.workload["listed"]) == 16

@@ -53,6 +53,9 @@ def run(
         int | None,
         typer.Option(help="Batches of a burst in multi: the host looks at tokens after the last. [default: 4]"),
     ] = None,
+    slots: Annotated[
+        int | None, typer.Option(help="Batches in flight in async: how far the host runs ahead. [default: 2]")
+    ] = None,
     engine: Annotated[
         EngineChoice, typer.Option(help="The reference engine, or transformers' own continuous batching.")
     ] = EngineChoice.cbprof,
@@ -142,6 +145,8 @@ def run(
 
         cbprof run --model llama-1b --requests-from AzureLLMInferenceTrace_conv.csv --batch 32
 
+        cbprof run --mode async --slots 3
+
         cbprof run --mode multi --steps-per-sync 8
 
         cbprof run --repeat 3 -o a.json
@@ -184,13 +189,13 @@ def run(
         max_context=workload.longest,
         block_size=block_size,
         num_blocks=blocks,
-        slots=_slots(mode, steps_per_sync),
+        slots=_slots(mode, slots, steps_per_sync),
         seed=seed,
         fuse=fuse,
         compiled=compiled,
     )
     if engine is EngineChoice.transformers:
-        refuse_with(context, "--engine transformers", "fuse", "compiled", "prefill_chunk", "blocks")
+        refuse_with(context, "--engine transformers", "fuse", "compiled", "prefill_chunk", "blocks", "slots")
         if mode is ModeChoice.multi:
             raise UsageError("transformers has no multi-step loop: give --mode sync, async or both")
     if compiled:
@@ -214,12 +219,16 @@ def run(
     raise typer.Exit(_conclude(runs, len(paths)) if not workload.rank else _conclude_in_brief(runs, workload.rank))
 
 
-def _slots(mode: ModeChoice, steps_per_sync: int | None) -> int:
+def _slots(mode: ModeChoice, slots: int | None, steps_per_sync: int | None) -> int:
     """How many batches may be in flight."""
+    if slots is not None and mode in {ModeChoice.sync, ModeChoice.multi}:
+        raise UsageError("--slots is for the async loop: add --mode async or both, or leave it out")
     if mode is not ModeChoice.multi:
         if steps_per_sync is not None:
             raise UsageError("--steps-per-sync is for the multi-step loop: add --mode multi, or leave it out")
-        return EngineConfig.slots
+        if slots is not None and slots < 2:
+            raise UsageError(f"--slots is {slots}: async has two batches in flight at least; --mode sync has one")
+        return EngineConfig.slots if slots is None else slots
     if (slots := 4 if steps_per_sync is None else steps_per_sync) < 1:
         raise UsageError(f"--steps-per-sync is {slots}: it must be at least 1, which is the sync order")
     return slots
