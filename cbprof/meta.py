@@ -58,6 +58,19 @@ class Edge:
         return asdict(self)
 
 
+@dataclass(frozen=True, slots=True)
+class ThreadTime:
+    """While it was recorded, the thread of host lane ``lane`` was on a core for ``run_ns`` nanoseconds, and for
+    ``wait_ns`` ready to run but without a core, as the kernel accounts it."""
+
+    lane: str
+    run_ns: int
+    wait_ns: int
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Meta:
     """The facts of one trace. None, or an empty value, where it does not say.
@@ -66,6 +79,7 @@ class Meta:
     its own keys. ``rank`` of ``world_size`` processes; ``base_time_ns``: time 0 of the trace since 1970.
     ``tokens`` were generated in the run. ``clock_error_ns`` bounds the error between a time of the host and one of the
     device, ``device_error_ns`` that between two times of one device.
+    ``threads``: of the host that recorded, empty where the kernel keeps no account of them.
 
     ``format``: of the file that was read first. ``complete``: neither the run nor the file was cut short. ``reliable``,
     ``warnings`` (sentences) and ``health`` (counts) are what its reader found; ``extent_ns`` is (first start, last end)
@@ -106,6 +120,7 @@ class Meta:
     clock_error_ns: int | None = None
     device_error_ns: int | None = None
     edges: tuple[Edge, ...] = ()
+    threads: tuple[ThreadTime, ...] = ()
     cupti: ProfiledSteps | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
 
@@ -140,7 +155,7 @@ class Meta:
 
 def _plain(value: Any) -> Any:
     """A typed value as JSON holds it."""
-    if isinstance(value, ProfiledSteps | Edge):
+    if isinstance(value, ProfiledSteps | Edge | ThreadTime):
         return value.to_json()
     if isinstance(value, tuple):
         return [_plain(each) for each in value]
@@ -230,6 +245,19 @@ def _edge(value: object) -> Edge | None:
     return Edge(event, recorded_on, waiter, _whole(value.get("steps_before")), count)
 
 
+def _threads(value: object) -> tuple[ThreadTime, ...] | None:
+    if not isinstance(value, list | tuple):
+        return None
+    return tuple(time for each in value if (time := _thread_time(each)) is not None)
+
+
+def _thread_time(value: object) -> ThreadTime | None:
+    if not isinstance(value, Mapping):
+        return None
+    lane, run_ns, wait_ns = _text(value.get("lane")), _bound(value.get("run_ns")), _bound(value.get("wait_ns"))
+    return None if lane is None or run_ns is None or wait_ns is None else ThreadTime(lane, run_ns, wait_ns)
+
+
 def _cupti(value: object) -> ProfiledSteps | None:
     if not isinstance(value, Mapping):
         return None
@@ -262,6 +290,7 @@ _READ: Mapping[str, Callable[[object], object]] = MappingProxyType(
         "device_names": _names_by_device,
         "steps_confidence": _number,
         "edges": _edges,
+        "threads": _threads,
         "cupti": _cupti,
     }
 )

@@ -27,6 +27,7 @@ SLOW_FILES = {f"test_{name}.py" for name in SLOW.split()}
 SLOW_TESTS = {
     "test_cache.test_a_damaged_cache_is_read_as_none_and_written_anew",
     "test_charts.test_any_trace_gives_a_figure",
+    "test_run_queue.test_a_process_on_the_core_of_the_engine_is_told",
     "test_compare.test_any_two_traces_compare",
     "test_compare.test_real_runs",
     "test_fleet_analysis.test_the_heat_map_keeps_all_idle_time",

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from cbprof.analysis.summary import summarize
 from cbprof.formats import load
-from cbprof.meta import Edge, Meta, ProfiledSteps
+from cbprof.meta import Edge, Meta, ProfiledSteps, ThreadTime
 from cbprof.render.evidence import in_a_sentence, in_short
 
 WHOLE: dict[str, Any] = {
@@ -46,6 +46,7 @@ WHOLE: dict[str, Any] = {
     "clock_error_ns": 7000,
     "device_error_ns": 1000,
     "edges": [{"event": "done", "recorded_on": "d2h", "waiter": "host", "steps_before": 0, "count": 9}],
+    "threads": [{"lane": "engine", "run_ns": 70, "wait_ns": 30}],
     "cupti": {"file": "t.cupti.json.gz", "steps": [4, 8], "start_ns": 100, "end_ns": 300, "tokens": 16},
 }
 SAYS_NOTHING = Meta(evidence="unknown")
@@ -66,6 +67,7 @@ def test_every_field_of_a_file_is_typed() -> None:
     )
     assert (meta.extent_ns, meta.device_names, meta.step_frames) == ((0, 900), {0: "gpu-a"}, ("ProfilerStep#1",))
     assert meta.edges == (Edge("done", "d2h", "host", 0, 9),)
+    assert meta.threads == (ThreadTime("engine", 70, 30),)
     assert meta.cupti == ProfiledSteps("t.cupti.json.gz", (4, 8), 100, 300, 16)
     assert meta.to_json() == WHOLE
     assert list(meta.to_json()) == list(WHOLE)
@@ -110,7 +112,7 @@ WRONG: dict[str, tuple[Any, ...]] = {
     **dict.fromkeys(("warnings", "step_frames"), ("one", 5, {"a": 1})),
     "extent_ns": ([1], [1, 2, 3], [1, "2"], [0.5, 2], "ab", 5),
     "steps_confidence": ("0.9", True, float("inf"), [0.9]),
-    "edges": ("x", 5, {"count": 1}),
+    **dict.fromkeys(("edges", "threads"), ("x", 5, {"count": 1})),
     "cupti": ("x", 5, [1]),
 }
 
@@ -135,12 +137,14 @@ def test_what_is_right_in_part_is_read_in_part_and_kept_whole() -> None:
         "health": {"n_dropped": 2, "note": "x"},
         "device_names": {"0": "a", "one": "b", "9" * 5000: "c"},
         "edges": [{"event": "done", "count": 2}, 5, {"count": "many"}],
+        "threads": [{"lane": "engine", "run_ns": 7, "wait_ns": 0}, 5, {"lane": "main", "run_ns": 7, "wait_ns": -1}],
         "cupti": {"steps": [1], "start_ns": 5, "end_ns": 9, "note": 1},
         "warnings": ["odd", 5],
     }
     meta = Meta.parse(said)
     assert (meta.health, meta.device_names, meta.warnings) == ({"n_dropped": 2}, {0: "a"}, ("odd",))
     assert meta.edges == (Edge("done", None, None, None, 2),)
+    assert meta.threads == (ThreadTime("engine", 7, 0),)
     assert meta.cupti == ProfiledSteps(start_ns=5, end_ns=9)
     assert meta.to_json() == {"complete": True} | said
 

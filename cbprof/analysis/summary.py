@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from cbprof.analysis.accounting.blame import Cause
+from cbprof.analysis.accounting.cores import short_of_cores
 from cbprof.analysis.accounting.cut_out import without_profiled_steps
 from cbprof.analysis.accounting.gaps import WhichGaps
 from cbprof.analysis.accounting.host import host_timeline
@@ -276,6 +277,8 @@ def _warnings(trace: Trace, devices: tuple[DeviceSummary, ...], activity: Activi
     lost = trace.meta.health.get("n_dropped", 0)
     if lost and not trace.is_profile:
         yield f"{counted(int(lost), 'event')} of the file could not be read: left out"
+    if not trace.is_profile:
+        yield from short_of_cores(trace.meta)
     profiled = trace.meta.cupti
     if profiled is not None and profiled.steps is not None:
         first, last = profiled.steps

@@ -19,8 +19,9 @@ def doctor(
     """Examine a trace before believing its figures: is it whole, and does what it says make sense?
 
     Looks for files that were cut or damaged, events without times or recorded twice, durations that ran away, graph
-    launches whose kernels are missing, device events before their launch. Says how the steps are known, and how surely
-    where they had to be searched for. The exit code is 1 where the figures should not be trusted.
+    launches whose kernels are missing, device events before their launch, a host that was short of cores. Says how the
+    steps are known, and how surely where they had to be searched for. The exit code is 1 where the figures should
+    not be trusted.
 
     Examples:
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from asyncio.events import _get_running_loop as running_loop  # asyncio.current_task() raises where there is none
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import count
 from weakref import WeakKeyDictionary
 
@@ -22,9 +22,13 @@ MAIN = "main"
 
 
 class HostLanes:
-    """The lanes of the threads and tasks that ask for theirs."""
+    """The lanes of the threads and tasks that ask for theirs.
 
-    def __init__(self) -> None:
+    ``joins`` is called on each thread with the name of its lane, when it asks for the first time or is renamed.
+    """
+
+    def __init__(self, joins: Callable[[str], object] = lambda name: None) -> None:
+        self._joins = joins
         self._of_thread = threading.local()
         self._of_task: WeakKeyDictionary[Task, Lane] = WeakKeyDictionary()
         self._taken: set[str] = set()
@@ -38,6 +42,7 @@ class HostLanes:
             lane: Lane = self._of_thread.lane
         except AttributeError:
             lane = self._of_thread.lane = self._take(_numbered(_thread_name()))
+            self._joins(lane.name)
         return lane
 
     def known(self) -> Lane | None:
@@ -51,6 +56,7 @@ class HostLanes:
         task = None if (loop := running_loop()) is None else asyncio.current_task(loop)
         if task is None:
             self._of_thread.lane = Lane(name)
+            self._joins(name)
         else:
             self._of_task[task] = Lane(name)
 

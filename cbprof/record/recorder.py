@@ -24,7 +24,7 @@ from typing import Any, Self
 from weakref import WeakSet
 
 from cbprof.errors import CbprofError
-from cbprof.meta import Edge
+from cbprof.meta import Edge, ThreadTime
 from cbprof.numbers import counted
 from cbprof.record.devices import Devices
 from cbprof.record.drain import DeviceLane, Drain, HostSpan, LaunchSpan
@@ -32,6 +32,7 @@ from cbprof.record.garbage import GARBAGE_COLLECTION, GarbageCollections
 from cbprof.record.lanes import HostLanes
 from cbprof.record.live import Activity
 from cbprof.record.meter import Meter
+from cbprof.record.run_queue import RunQueue
 from cbprof.riders import Riders
 from cbprof.trace import NONE, BatchPhase, Kind, Lane, RequestEvent, SpanSink
 
@@ -58,6 +59,7 @@ class Recorded:
     clock_error_ns: int | None
     device_error_ns: int | None
     edges: tuple[Edge, ...]
+    threads: tuple[ThreadTime, ...]
 
 
 class Recorder:
@@ -81,7 +83,8 @@ class Recorder:
     ) -> None:
         self.origin_ns = now() if origin_ns is None else origin_ns
         self.token_count = 0
-        self.lanes = HostLanes()
+        self._run_queue = RunQueue()
+        self.lanes = HostLanes(self._run_queue.joins)
         self.forked = False
         self.now = now
         self._sink = sink
@@ -191,6 +194,7 @@ class Recorder:
             self._wake.wait(DRAIN_PERIOD_S)
             self._wake.clear()
             self.drain(hurry=len(self._queue) > BACKLOG // 2)
+            self._run_queue.sample()
 
     def drain(self, *, final: bool = False, hurry: bool = False) -> None:
         """Write what has been noted so far; with ``final``, as if nothing else were running any more.
@@ -231,6 +235,7 @@ class Recorder:
             self._wake.set()
             if self._thread is not None:
                 self._thread.join()
+            self._run_queue.sample()
             self._drain_to_the_end(patience_s)
             errors = self._drain.errors
             self._drain.close_clocks()
@@ -242,6 +247,7 @@ class Recorder:
                 clock_error_ns=errors.clock_error_ns,
                 device_error_ns=errors.device_error_ns,
                 edges=tuple(self.edges()),
+                threads=self._run_queue.times(),
             )
         if (failure := self._drain.failure) is not None:
             reason = (str(failure) or type(failure).__name__).splitlines()[0]

@@ -114,6 +114,7 @@ def _finish(
         clock_error_ns=recorded.clock_error_ns,
         device_error_ns=recorded.device_error_ns,
         edges=recorded.edges,
+        threads=recorded.threads,
         cupti=profiled,
         extra={**meta.extra, **_outcome_facts(outcome)},
     )

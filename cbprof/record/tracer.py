@@ -313,6 +313,7 @@ class Tracer:
             "tokens": recorded.tokens,
             "clock_error_ns": recorded.clock_error_ns,
             "device_error_ns": recorded.device_error_ns,
+            "threads": [each.to_json() for each in recorded.threads],
         }
 
     def __enter__(self) -> Self:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from cbprof.analysis.accounting.cores import short_of_cores
 from cbprof.analysis.accounting.host import launches
 from cbprof.analysis.accounting.intervals import union_of
 from cbprof.analysis.accounting.launched import LEAST_JOINED_PCT, ODD_FROM_PCT, Clocks, Known, joined, known
@@ -109,6 +110,7 @@ def examine(trace: Trace, what: Known | None = None) -> Health:
     gpu = np.flatnonzero(trace.on_device)
     twins = _twins(trace, gpu)
     single = gpu[~twins[gpu]]
+    found.warnings += short_of_cores(trace.meta)
     found.counts["complete"] = trace.complete
     if not trace.complete:
         found.warnings.append("the file was cut or is damaged: the figures cover what is there")
