@@ -20,6 +20,7 @@ from cbprof.errors import DataError
 from cbprof.formats import load, save
 from cbprof.formats.bytes import content
 from cbprof.formats.bytes.stream import GZIP_MAGIC
+from cbprof.formats.tables import write_csv
 from cbprof.trace import Lane, Trace
 
 DATA = Path(__file__).parent / "data"
@@ -248,6 +249,13 @@ def test_a_malformed_event_is_dropped_and_counted(write: Callable[..., Path], ev
     assert trace.start_ns.tolist() == [1500, 9000]
     assert trace.meta.health == {"n_events_recovered": 2, "n_dropped": 1}
     assert trace.complete
+
+
+def test_half_a_surrogate_pair_in_a_name_is_replaced(write: Callable[..., Path], tmp_path: Path) -> None:
+    lane = {"ph": "M", "name": "thread_name", "pid": 0, "tid": 1, "args": {"name": "lane \ud83d"}}
+    trace = load(write(native(lane, span(name="é\ud83d"), span(name="é\ud83d\ude00"))))
+    assert (trace.names, trace.lanes[0].name) == (("é\ufffd", "é\U0001f600"), "lane \ufffd")
+    write_csv(trace, tmp_path / "t.csv")
 
 
 def test_what_is_unknown_is_ignored(write: Callable[..., Path]) -> None:

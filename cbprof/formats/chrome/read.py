@@ -172,7 +172,7 @@ def _add_metadata(event: Mapping[str, Any], builder: TraceBuilder, lanes: _Lanes
     if event["name"] == "batch":
         _take_batch(args, _integer(args["step"], bits=32), builder)
     elif event["name"] == "thread_name" and isinstance(args["name"], str):
-        lanes.name(event["pid"], event["tid"], args["name"], _integer(args.get("rank"), bits=32))
+        lanes.name(event["pid"], event["tid"], _whole(args["name"]), _integer(args.get("rank"), bits=32))
 
 
 def _add_event(event: Mapping[str, Any], builder: TraceBuilder, lanes: _Lanes, unknown: _Unknown) -> int:
@@ -207,7 +207,12 @@ def _add_span(event: Mapping[str, Any], kind: Kind, builder: TraceBuilder, lanes
     if kind == Kind.CPU_WORK and len(args) >= len(_BATCH_FACTS):
         _take_batch(args, step, builder)
     extra = unknown.kept(with_floats(args)) if args else None
-    builder.span(lane_id, kind, name, start_ns, dur_ns, step=step, slot=slot, link=link, extra=extra)
+    builder.span(lane_id, kind, _whole(name), start_ns, dur_ns, step=step, slot=slot, link=link, extra=extra)
+
+
+def _whole(name: str) -> str:
+    """The same with U+FFFD for half a surrogate pair, which JSON can hold, and UTF-8, as of a table, cannot."""
+    return name if name.isascii() else name.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _take(args: dict[str, Any], key: str, bits: int) -> int:
