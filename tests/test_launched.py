@@ -253,3 +253,9 @@ def test_work_that_was_launched_before_the_recording_began_is_no_fault(tmp_path:
 def test_without_a_record_of_the_host_only_the_idle_time_can_be_relied_on(tmp_path: Path) -> None:
     health = examine(load(write(tmp_path, kernel(0, 40), kernel(50, 40))))
     assert health_sheet(health).notes[-1].startswith("When the GPU was idle can be relied on")
+
+
+def test_a_long_value_breaks_no_label(tmp_path: Path) -> None:
+    path = write(tmp_path, annotation(0, 90, "ProfilerStep#1"), host(5, 50, "aten::add"))
+    shown = CliRunner().invoke(app, ["doctor", str(path), "--no-cache"]).output
+    assert "steps known by  " in shown

@@ -112,8 +112,8 @@ def _counts(health: Health, labels: Mapping[str, tuple[str, bool]]) -> Iterator[
 
 def _rows(rows: Iterator[Row]) -> Table:
     table = Table.grid(padding=(0, 2), expand=True)
-    table.add_column(ratio=1)
-    table.add_column(justify="right", overflow="fold")
+    table.add_column(no_wrap=True)
+    table.add_column(justify="right", overflow="fold", ratio=1)
     for row in rows:
         table.add_row(Text(row.label, ODD if row.odd else LABEL), Text(row.value, ODD if row.odd else ""))
     return table
