@@ -83,6 +83,20 @@ def test_a_thread_that_ends_keeps_its_time_and_its_number_is_given_again() -> No
     assert queue.times() == (ThreadTime("engine", 700, 300),)
 
 
+def test_a_drain_that_is_woken_often_reads_once_a_second() -> None:
+    reads: list[int] = []
+
+    def read(thread: int) -> SchedStat:
+        reads.append(thread)
+        return SchedStat(len(reads), 0)
+
+    queue = RunQueue(read)
+    queue.joins("main")
+    for tenth in range(50, 81):  # 5.0 s to 8.0 s
+        queue.sample_if_due(tenth / 10)
+    assert len(reads) == 1 + 4
+
+
 @pytest.mark.parametrize("account", [None, SchedStat(0, 0)])
 def test_a_kernel_without_an_account_is_silent(account: SchedStat | None) -> None:
     queue = RunQueue(lambda thread: account)

@@ -194,7 +194,7 @@ class Recorder:
             self._wake.wait(DRAIN_PERIOD_S)
             self._wake.clear()
             self.drain(hurry=len(self._queue) > BACKLOG // 2)
-            self._run_queue.sample()
+            self._run_queue.sample_if_due(time.monotonic())
 
     def drain(self, *, final: bool = False, hurry: bool = False) -> None:
         """Write what has been noted so far; with ``final``, as if nothing else were running any more.
