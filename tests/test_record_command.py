@@ -264,6 +264,22 @@ def test_signals_switch_it_on_and_off(tmp_path: Path) -> None:
     assert output == ""
 
 
+def test_no_other_thread_of_ours_takes_signals(tmp_path: Path) -> None:
+    """What we wait for would end us, if a thread that does not block it was there."""
+    (tmp_path / "script.py").write_text(
+        "import os\n"
+        "for thread in os.listdir(f'/proc/{os.getppid()}/task'):\n"
+        "    lines = open(f'/proc/{os.getppid()}/task/{thread}/status').read().splitlines()\n"
+        "    mask = int(next(line.split()[1] for line in lines if line.startswith('SigBlk')), 16)\n"
+        "    print(int(thread) == os.getppid(), hex(mask & 0x2))"
+    )
+    for more in ((), ("--metrics", "0")):
+        command = [sys.executable, "-m", "cbprof", "record", "-q", *more, "script.py"]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+        others = [line for line in done.stdout.splitlines() if line.startswith("False")]
+        assert others == ["False 0x2"] * bool(more)
+
+
 def test_what_is_sent_to_us_is_handed_on(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(
         "import signal, sys, time\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(9))\n"

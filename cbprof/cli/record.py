@@ -56,9 +56,7 @@ def record(
         cbprof record --on-signal --seconds 5 -- python -m my.server
     """
     from cbprof.cli.live import live_line
-    from cbprof.record.program.launch import exit_like, launch
-    from cbprof.record.program.lazy_file import in_the_way
-    from cbprof.record.program.merge import with_merged_files
+    from cbprof.record.program.launch import exit_like, in_the_way, launch
     from cbprof.record.program.outcome import is_lost, outcome_lines
     from cbprof.record.program.settings import Settings
 
@@ -85,6 +83,8 @@ def record(
             )
 
         ended = launch(command, settings, watch)
+    from cbprof.record.program.merge import with_merged_files  # which starts threads: see launch
+
     ended = ended._replace(processes=with_merged_files(ended.processes))
     say(*(f"cbprof: {words}" for words in outcome_lines(ended, settings)), err=True)
     code = exit_like(ended)

@@ -2,20 +2,26 @@
 
 The program has the terminal, the input and the output to itself, and its exit code becomes ours. The terminal's signals
 (Ctrl-C, Ctrl-\\) reach the whole process group, so both of us; signals sent to us alone are handed on.
+
+Signals are waited for on the one thread that blocks them: another one, which numpy starts when it is imported, would
+take them, and die of them. So nothing that imports it may be imported before the program has ended.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from cbprof.engine.placement import Placement
 from cbprof.errors import UsageError
+from cbprof.files import split_suffix
 from cbprof.record.program.settings import Settings
 from cbprof.record.program.status import Status, read_all
 
@@ -39,6 +45,22 @@ class Ended(NamedTuple):
     def by(self) -> str:
         """``SIGKILL``, or nothing."""
         return signal.Signals(self.signal).name if self.signal else ""
+
+
+def in_the_way(out: Path, environment: Mapping[str, str]) -> list[Path]:
+    """The files of an older recording that one to ``out`` could replace: those of each number, with the kernels beside
+    them, and of each rank unless the environment says which one this process is."""
+    try:
+        placement = Placement.from_environment(environment)
+    except UsageError:  # the program will tell
+        placement = Placement()
+    alone, suffix = split_suffix(out.name)
+    if placement.world_size == 1:
+        stem = re.escape(re.sub(r"\.rank\d{5}$", "", alone)) + r"(\.rank\d{5})?"
+    else:
+        stem = re.escape(split_suffix(placement.path(out).name)[0])
+    names = re.compile(rf"{stem}(\.\d+)?({re.escape(suffix)}|\.cupti\.json\.gz)")
+    return sorted(each for each in out.parent.iterdir() if names.fullmatch(each.name))
 
 
 def launch(command: Sequence[str], settings: Settings, watch: Callable[[int, list[Status]], None]) -> Ended:

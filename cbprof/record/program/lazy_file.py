@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
@@ -11,8 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from cbprof.engine.placement import Placement
-from cbprof.errors import UsageError
-from cbprof.files import split_suffix
 from cbprof.formats import TraceWriter
 from cbprof.formats.processes import PROCESS, numbered, part_of
 from cbprof.meta import NOTHING_SAID, Meta
@@ -20,22 +17,6 @@ from cbprof.record.program.settings import Settings
 from cbprof.record.program.status import claim
 from cbprof.riders import Riders
 from cbprof.trace import NONE, BatchPhase, Kind, Lane, RequestEvent
-
-
-def in_the_way(out: Path, environment: Mapping[str, str]) -> list[Path]:
-    """The files of an older recording that one to ``out`` could replace: those of each number, with the kernels beside
-    them, and of each rank unless the environment says which one this process is."""
-    try:
-        placement = Placement.from_environment(environment)
-    except UsageError:  # the program will tell
-        placement = Placement()
-    alone, suffix = split_suffix(out.name)
-    if placement.world_size == 1:
-        stem = re.escape(re.sub(r"\.rank\d{5}$", "", alone)) + r"(\.rank\d{5})?"
-    else:
-        stem = re.escape(split_suffix(placement.path(out).name)[0])
-    names = re.compile(rf"{stem}(\.\d+)?({re.escape(suffix)}|\.cupti\.json\.gz)")
-    return sorted(each for each in out.parent.iterdir() if names.fullmatch(each.name))
 
 
 class LazyFile:
