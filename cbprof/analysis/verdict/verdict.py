@@ -209,6 +209,8 @@ def _waited(causes: Sequence[BlameTotal], whole_ns: int) -> str:
     largest = next(iter(causes), None)
     if largest is None:
         return "nothing is known that it waited for"
+    if largest.cause is Cause.UNKNOWN:
+        return _largest(causes, whole_ns)
     return f"it waited {part_of_it(largest.ns, whole_ns)} for {largest.in_a_sentence}"
 
 
