@@ -7,6 +7,8 @@ import pytest
 from browsing import browser, visit  # noqa: F401
 from hypothesis import settings
 
+from cbprof.record.garbage import GarbageCollections
+
 # No test asserts how long something takes. `scripts/test --hypothesis-profile thorough` tries more examples.
 settings.register_profile("quick", deadline=None, max_examples=40)
 settings.register_profile("thorough", deadline=None, max_examples=1000)
@@ -14,6 +16,10 @@ settings.load_profile("quick")
 
 # Under nohup, and in the background of a shell, SIGINT is ignored, and so it would be in the runs that tests interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# A garbage collection may strike any test, look at its clock and add a span: only test_garbage.py is to see them.
+_watch_collections = GarbageCollections.begin
+setattr(GarbageCollections, "begin", lambda _: None)  # noqa: B010 - for mypy, a method is not assigned to
 
 # What `-m "not slow"` leaves out, so that the rest takes less than a minute on two cores: files most of whose tests
 # start processes, torch or a fleet, and single tests of a second or more. Those in a browser are slow too.
@@ -40,6 +46,11 @@ SLOW_TESTS = {
     "test_terminal.test_real_runs_are_as_green_as_they_were_measured",
     "test_verdict.test_real_runs",
 }
+
+
+@pytest.fixture
+def collections_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(GarbageCollections, "begin", _watch_collections)
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:

@@ -16,6 +16,8 @@ from cbprof.record import garbage, recorder
 from cbprof.record.garbage import GARBAGE_COLLECTION
 from cbprof.trace import Kind, Trace, TraceBuilder
 
+pytestmark = pytest.mark.usefixtures("collections_are_seen")
+
 
 @pytest.fixture
 def every_one(monkeypatch: pytest.MonkeyPatch) -> None:

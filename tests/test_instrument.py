@@ -21,7 +21,6 @@ from cbprof.errors import UsageError
 from cbprof.formats import load
 from cbprof.record import tracer as instrument
 from cbprof.record.clocks.base import BlockingClock, ClockErrors, Times
-from cbprof.record.garbage import GARBAGE_COLLECTION
 from cbprof.record.tracer import HostTracer, Tracer
 from cbprof.trace import Kind, RequestEvent, Trace, TraceBuilder
 
@@ -89,7 +88,6 @@ def rows(trace: Trace) -> list[tuple[str, str, int, str, int]]:
             trace.lanes[trace.lane_id[i]].device,
         )
         for i in range(len(trace))
-        if trace.name_of(i) != GARBAGE_COLLECTION
     ]
 
 
