@@ -54,7 +54,7 @@ def test_a_trace_survives_the_round_trip(tmp_path_factory: pytest.TempPathFactor
 
 
 @pytest.mark.parametrize(
-    "name", ['"quoted" \\ back', "</script><script>", "\x00\x1f\n\u2028", "Prüfung 試験 🙂", "\ud800", ""], ids=ascii
+    "name", ['"quoted" \\ back', "</script><script>", "\x00\x1f\n\u2028", "Prüfung 試験 🙂", ""], ids=ascii
 )
 def test_any_name_survives(folder: Path, name: str) -> None:
     builder = TraceBuilder()

@@ -79,6 +79,9 @@ def test_a_collection_waits_for_nobody(every_one: None, monkeypatch: pytest.Monk
     monkeypatch.setattr(recorder, "BACKLOG", 4)
     recording = recorder.Recorder(TraceBuilder())
     recording._collections.begin()
+    gc.collect()  # before the first phase there is nobody to stop
+    assert not recording._queue
+    recording.lanes.current()
     with recording._draining, recording.lanes._lock:
         for _ in range(8):
             gc.collect()

@@ -81,4 +81,4 @@ def test_a_picture_names_the_steps_whose_compute_it_shows(ahead: int) -> None:
     seen = scene(trace_of(*rows))
     assert seen.steps.numbers_between(10_000, 14_000).tolist() == [10, 11, 12, 13]
     assert seen.steps.numbers_between(9_900, 14_050).tolist() == [10, 11, 12, 13]  # slivers at the edges have no name
-    assert _steps_title(seen, 10_000, 14_000, alone=True).startswith("steps 10 to 13")
+    assert _steps_title(seen, 10_000, 14_000).startswith("steps 10 to 13")

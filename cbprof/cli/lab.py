@@ -75,8 +75,9 @@ def _list(name: str, lesson: str) -> None:
     from textwrap import fill
 
     columns = get_terminal_size().columns
-    beside, indent = (f"{name:<15} ", " " * 16) if columns >= 70 else (f"{name}\n  ", "  ")
-    typer.echo(beside + fill(lesson, max(30, columns - len(indent)), subsequent_indent=indent))
+    indent = " " * (16 if columns >= 70 else 2)
+    told = fill(lesson, max(46, columns), initial_indent=indent, subsequent_indent=indent)
+    typer.echo(f"{name:<15} {told.lstrip()}" if columns >= 70 else f"{name}\n{told}")
 
 
 def _run(names: list[str], device: str, model: str, output: Path, *, json: bool) -> list[Finding]:

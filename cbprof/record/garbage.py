@@ -44,4 +44,6 @@ class GarbageCollections:
             self._start_ns = now_ns
         elif now_ns - self._start_ns >= LEAST_NS and self._start_ns:
             facts = {"generation": info["generation"], "collected": info["collected"]}
-            self._note(self._lanes.known() or ELSEWHERE, self._start_ns, now_ns, facts)
+            lane = self._lanes.known() or (ELSEWHERE if self._lanes.in_use else None)
+            if lane is not None:  # before the first phase there is nobody to stop
+                self._note(lane, self._start_ns, now_ns, facts)

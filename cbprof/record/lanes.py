@@ -33,6 +33,8 @@ class HostLanes:
         self._of_task: WeakKeyDictionary[Task, Lane] = WeakKeyDictionary()
         self._taken: set[str] = set()
         self._lock = threading.Lock()
+        self.in_use = False
+        """Whether any thread or task has a lane."""
 
     def current(self) -> Lane:
         """The lane of the calling thread or task. After the first call some 0.2 us."""
@@ -53,6 +55,7 @@ class HostLanes:
 
     def rename(self, name: str) -> None:
         """From now on the calling thread or task has a lane of this name, which it may share with others."""
+        self.in_use = True
         task = None if (loop := running_loop()) is None else asyncio.current_task(loop)
         if task is None:
             self._of_thread.lane = Lane(name)
@@ -71,6 +74,7 @@ class HostLanes:
         with self._lock:
             name = next(name for name in names if name not in self._taken)
             self._taken.add(name)
+            self.in_use = True
         return Lane(name)
 
 
