@@ -33,7 +33,7 @@ from cbprof.engine.slots import Slot, block, mark, order
 
 def run_async(run: Run) -> None:
     """Serve all requests of ``run``, ahead of the tokens seen by one batch less than there are slots."""
-    hooks, streams = run.hooks, run.streams
+    hooks = run.hooks
     step = 0
     flying: deque[tuple[Batch, Slot]] = deque()  # queued, not yet read back
     while run.scheduler.unfinished or flying:
@@ -46,17 +46,7 @@ def run_async(run: Run) -> None:
 
         if batch is not None:
             slot = run.slots[step % len(run.slots)]
-            with hooks.phase("prepare", step, slot=slot.index):
-                slot.prepare(batch)
-            with hooks.phase("h2d", step, slot=slot.index, stream=streams.h2d):
-                slot.copy_in(streams.h2d)
-            order(slot.inputs_ready, streams.h2d, streams.compute, step, hooks)
-            with hooks.phase("launch", step, slot=slot.index, stream=streams.compute):
-                slot.launch(streams.compute)
-            order(slot.outputs_ready, streams.compute, streams.d2h, step, hooks)
-            with hooks.phase("fetch", step, slot=slot.index, stream=streams.d2h):
-                slot.copy_out(streams.d2h)
-            mark(slot.done, streams.d2h, step, hooks)
+            queue(run, batch, slot)
             flying.append((batch, slot))
             step += 1
 
@@ -66,3 +56,19 @@ def run_async(run: Run) -> None:
                 block(slot.done, batch.step, hooks)
             with hooks.phase("update", batch.step, slot=slot.index):
                 run.update(batch, slot)
+
+
+def queue(run: Run, batch: Batch, slot: Slot) -> None:
+    """Prepare a batch in its slot and queue what the device does for it: on three streams, in the order of events."""
+    hooks, streams, step = run.hooks, run.streams, batch.step
+    with hooks.phase("prepare", step, slot=slot.index):
+        slot.prepare(batch)
+    with hooks.phase("h2d", step, slot=slot.index, stream=streams.h2d):
+        slot.copy_in(streams.h2d)
+    order(slot.inputs_ready, streams.h2d, streams.compute, step, hooks)
+    with hooks.phase("launch", step, slot=slot.index, stream=streams.compute):
+        slot.launch(streams.compute)
+    order(slot.outputs_ready, streams.compute, streams.d2h, step, hooks)
+    with hooks.phase("fetch", step, slot=slot.index, stream=streams.d2h):
+        slot.copy_out(streams.d2h)
+    mark(slot.done, streams.d2h, step, hooks)

@@ -5,7 +5,7 @@
     host    |launch N|launch N+1|launch N+2| wait N, N+1, N+2               |update N, N+1, N+2|launch N+3 ...
     compute          | compute N     | compute N+1   | compute N+2   |   .   idle   .                  | compute N+3
 
-Lay this file beside ``async_loop.py``: the batches of a burst are queued as there, ordered by the same events, and each
+Lay this file beside ``async_loop.py``: the batches of a burst are queued by the same function, and each
 carries its tokens over to the next on the device. But the host goes on only after the last of them, and from burst to
 burst the device stands still as it does from batch to batch in sync. A stop token is found, and any token delivered, up
 to K - 1 batches late.
@@ -13,14 +13,15 @@ to K - 1 batches late.
 
 from __future__ import annotations
 
+from cbprof.engine.async_loop import queue
 from cbprof.engine.batch import Batch
 from cbprof.engine.run import Run
-from cbprof.engine.slots import Slot, block, mark, order
+from cbprof.engine.slots import Slot, block
 
 
 def run_multi(run: Run) -> None:
     """Serve all requests of ``run``, in bursts of as many batches as there are slots."""
-    hooks, streams = run.hooks, run.streams
+    hooks = run.hooks
     step = 0
     while run.scheduler.unfinished:
         burst: list[tuple[Batch, Slot]] = []
@@ -29,17 +30,7 @@ def run_multi(run: Run) -> None:
                 batch = run.schedule(step)
             if batch is None:
                 break
-            with hooks.phase("prepare", step, slot=slot.index):
-                slot.prepare(batch)
-            with hooks.phase("h2d", step, slot=slot.index, stream=streams.h2d):
-                slot.copy_in(streams.h2d)
-            order(slot.inputs_ready, streams.h2d, streams.compute, step, hooks)
-            with hooks.phase("launch", step, slot=slot.index, stream=streams.compute):
-                slot.launch(streams.compute)
-            order(slot.outputs_ready, streams.compute, streams.d2h, step, hooks)
-            with hooks.phase("fetch", step, slot=slot.index, stream=streams.d2h):
-                slot.copy_out(streams.d2h)
-            mark(slot.done, streams.d2h, step, hooks)
+            queue(run, batch, slot)
             burst.append((batch, slot))
             step += 1
 
