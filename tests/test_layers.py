@@ -27,6 +27,7 @@ MAY_IMPORT = {
     "numbers": set(),
     "names": set(),
     "files": {"errors"},
+    "local_http": {"errors"},
     "meta": {"errors"},
     "riders": set(),
     "policy": set(),
@@ -35,7 +36,7 @@ MAY_IMPORT = {
     "analysis": {"numbers", "names", "errors", "meta", "policy", "riders", "trace"},
     "render": {"files", "numbers", "names", "errors", "meta", "trace", "analysis"},
     "engine": {"files", "numbers", "errors", "policy"},
-    "record": {"files", "numbers", "errors", "meta", "riders", "trace", "formats", "engine"},
+    "record": {"files", "local_http", "numbers", "errors", "meta", "riders", "trace", "formats", "engine"},
     "fleet": {"files", "numbers", "__init__", "errors", "meta", "trace", "formats", "analysis", "render"},
     "lab": {"files", "numbers", "errors", "meta", "trace", "formats", "analysis", "render", "record", "engine"},
     "api": {
@@ -51,7 +52,7 @@ MAY_IMPORT = {
         "engine",
         "fleet",
     },
-    "browse": {"files", "names", "numbers", "errors", "formats", "render", "api"},
+    "browse": {"files", "local_http", "names", "numbers", "errors", "formats", "render", "api"},
     "cli": {
         "browse",
         "files",

@@ -10,12 +10,10 @@ from __future__ import annotations
 import hmac
 import json
 import secrets
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import NamedTuple
 from urllib.parse import parse_qs, quote, urlencode, urlsplit
 
@@ -23,9 +21,9 @@ from cbprof import api
 from cbprof.browse.folder import Folder, title_of
 from cbprof.browse.page import comparison_page, error_page, list_page
 from cbprof.errors import CbprofError, UsageError
+from cbprof.local_http import HOST, LocalHandler, LocalServer
 from cbprof.render.web.report_page import report_html
 
-HOST = "127.0.0.1"
 LOOK_S = 1.0
 REFRESH_S = 5
 SAFE = {
@@ -101,48 +99,32 @@ class Site:
         )
 
 
-class Server(ThreadingHTTPServer):
+class Server(LocalServer):
     """``token``: the first part of every path. Raises UsageError where the port is not to be had."""
-
-    daemon_threads = True
 
     def __init__(self, site: Site, *, port: int = 0) -> None:
         self.site = site
         self.token = secrets.token_urlsafe(24)
-        try:
-            super().__init__((HOST, port), Handler)
-        except (OSError, OverflowError) as error:
-            reason = getattr(error, "strerror", None) or error
-            raise UsageError(
-                f"port {port}: cannot be listened on: {reason}; choose another --port, or leave it out"
-            ) from None
-
-    def handle_error(self, request: object, client_address: object) -> None:
-        """A browser that goes away in the middle of an answer is no error of ours."""
-        if not isinstance(sys.exception(), ConnectionError):
-            super().handle_error(request, client_address)  # type: ignore[arg-type]
+        super().__init__(port, Handler, told=f"port {port}", remedy="choose another --port, or leave it out")
 
     @property
     def url(self) -> str:
         return f"http://{HOST}:{self.server_port}/{quote(self.token)}/"
 
 
-class Handler(BaseHTTPRequestHandler):
+class Handler(LocalHandler):
     """Answers GET and HEAD."""
 
     server: Server
-    server_version = "cbprof"
-    sys_version = ""
 
-    def do_GET(self) -> None:
+    def do_GET(self) -> None:  # noqa: N802 - the name of http.server
         self._send(self._answer())
 
-    def do_HEAD(self) -> None:
+    def do_HEAD(self) -> None:  # noqa: N802
         self._send(self._answer()._replace(body=""))
 
     def _answer(self) -> Answer:
-        port = self.server.server_port
-        if self.headers.get("Host") not in {f"{HOST}:{port}", f"localhost:{port}"}:
+        if not self.is_asked_by_our_name:
             return Answer(error_page("this address is for 127.0.0.1 alone"), HTTPStatus.FORBIDDEN)
         address = urlsplit(self.path)
         token, slash, page = address.path.removeprefix("/").partition("/")
@@ -152,17 +134,8 @@ class Handler(BaseHTTPRequestHandler):
         return self.server.site.answer(page, parse_qs(address.query).get("f", []))
 
     def _send(self, answer: Answer) -> None:
-        body = answer.body.encode("utf-8", "replace")
-        self.send_response(answer.status)
-        self.send_header("Content-Type", f"{answer.type}; charset=utf-8")
-        self.send_header("Content-Length", str(len(body)))
-        for name, value in (*SAFE.items(), *answer.headers):
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        """The terminal is for errors."""
+        kind = ("Content-Type", f"{answer.type}; charset=utf-8")
+        self.send(answer.status, answer.body, (kind, *SAFE.items(), *answer.headers))
 
 
 @contextmanager

@@ -11,12 +11,10 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
 
-from cbprof.errors import UsageError
+from cbprof.local_http import HOST, LocalHandler, LocalServer
 
-HOST = "127.0.0.1"
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 NS = 1e-9
 
@@ -84,48 +82,29 @@ def _escaped(value: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
-class MetricsServer(ThreadingHTTPServer):
+class MetricsServer(LocalServer):
     """Answers ``/metrics`` on 127.0.0.1. Raises UsageError where the port is not to be had."""
-
-    daemon_threads = True
 
     def __init__(self, port: int, watched: Callable[[], Watched]) -> None:
         self.watched = watched
-        try:
-            super().__init__((HOST, port), _Handler)
-        except OSError as error:
-            told = f"--metrics {port}: cannot be listened on: {error.strerror or error}"
-            raise UsageError(f"{told}; choose another port, or 0 for one that is free") from None
+        remedy = "choose another port, or 0 for one that is free"
+        super().__init__(port, _Handler, told=f"--metrics {port}", remedy=remedy)
 
     @property
     def url(self) -> str:
         return f"http://{HOST}:{self.server_port}/metrics"
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(LocalHandler):
     server: MetricsServer
-    server_version = "cbprof"
-    sys_version = ""
 
-    def do_GET(self) -> None:
-        names = {f"{host}:{self.server.server_port}" for host in (HOST, "localhost")}
-        if self.headers.get("Host") not in names:  # a page elsewhere whose name leads here
-            self._send(HTTPStatus.FORBIDDEN, "this address is for 127.0.0.1 alone\n")
+    def do_GET(self) -> None:  # noqa: N802 - the name of http.server
+        status, text = HTTPStatus.OK, ""
+        if not self.is_asked_by_our_name:
+            status, text = HTTPStatus.FORBIDDEN, "this address is for 127.0.0.1 alone\n"
         elif self.path.partition("?")[0] != "/metrics":
-            self._send(HTTPStatus.NOT_FOUND, "the metrics are at /metrics\n")
-        else:
-            self._send(HTTPStatus.OK, exposition(self.server.watched()))
-
-    def _send(self, status: HTTPStatus, text: str) -> None:
-        body = text.encode()
-        self.send_response(status)
-        self.send_header("Content-Type", CONTENT_TYPE)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        """The terminal is the program's."""
+            status, text = HTTPStatus.NOT_FOUND, "the metrics are at /metrics\n"
+        self.send(status, text or exposition(self.server.watched()), [("Content-Type", CONTENT_TYPE)])
 
 
 @contextmanager
